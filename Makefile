@@ -1,0 +1,61 @@
+# Two commands: `make dev` runs the whole system, `make test` proves it. Both make .venv first.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+UV_VERSION := 0.13.7
+
+.PHONY: help install dev test lint check format docs lock clean
+
+help: ## show what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
+
+install: $(STAMP) ## make .venv with everything the other targets use
+
+$(STAMP): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Hetuflow needs Python 3.11 or newer: set PYTHON=/path/to/python3.11 and run make again." >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "This Python cannot make virtual environments: on Debian run 'apt install python3-venv make' and try again." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION) 2>/dev/null || \
+		echo "uv is not to be had here; installing with pip (slower)."
+	@if [ -x $(BIN)/uv ]; then \
+		VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements.lock && \
+		VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e . ; \
+	else \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock && \
+		$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
+	fi
+	@touch $(STAMP)
+
+dev: install ## run embedded PostgreSQL, one server and one agent; Ctrl-C stops all
+	@exec $(BIN)/hetuflow dev $(ARGS)
+
+test: install ## run all tests on a throw-away PostgreSQL
+	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+lint: install ## formats, lint, types, import rules, docs
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/mkdocs build --strict --quiet
+
+check: lint test ## the gate: lint, then test
+
+format: install ## write formats and safe fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+docs: install ## build the documentation into site/
+	@$(BIN)/mkdocs build --strict
+
+lock: ## resolve requirements.lock anew from pyproject.toml
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-emit-package hetuflow --extra dev --custom-compile-command 'make lock' pyproject.toml -o requirements.lock
+
+clean: ## remove .venv and caches (not the dev data in .hetuflow)
+	rm -rf $(VENV) site dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage* htmlcov

@@ -1,0 +1,1 @@
+"""The agent: pulls task instances over HTTP, runs them, ships their logs."""

@@ -1,0 +1,1 @@
+"""The frame both sides run in: configuration, clock, loops, logging, lifecycle."""

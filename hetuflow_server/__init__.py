@@ -1,0 +1,1 @@
+"""The server: REST API, agent gateway, leader and owner loops, on one PostgreSQL."""

@@ -1,0 +1,1 @@
+"""What every HTTP surface shares: problem answers, request ids, the listening server."""

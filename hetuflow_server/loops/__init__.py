@@ -1,0 +1,1 @@
+"""Background loops: each a `run_once() -> count` behind the shared shell."""
