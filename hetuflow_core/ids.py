@@ -1,0 +1,128 @@
+"""Ids: UUIDv7 whose random bits are derived where an id must be unique.
+
+The primary key is the no-duplicate guarantee: two leaders that fire the same schedule for the same instant
+compute the same task id, and the second insert finds the row already there. The time bits say when the work
+entered the system, so a range of ids is a range of time; partitions and `since=` rest on that.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from hashlib import blake2b
+from uuid import UUID
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MAX_MILLISECONDS = (1 << 48) - 1
+_VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
+_RANDOM_BITS = 74
+
+
+class _Kind(StrEnum):
+    """What an id is derived for; part of the hash, so ids of different kinds never meet."""
+
+    SCHEDULE_FIRE = "schedule-fire"
+    BACKFILL_FIRE = "backfill-fire"
+    EVENT_FIRE = "event-fire"
+    UPSTREAM_FIRE = "upstream-fire"
+    FLOW_NODE = "flow-node"
+    DAEMON_INCARNATION = "daemon-incarnation"
+    REPEAT = "repeat"
+    INSTANCE = "instance"
+
+
+def new_id(at: datetime, random: bytes) -> UUID:
+    """Return an id for something that is unique by itself; `random` is at least ten random bytes."""
+    if len(random) * 8 < _RANDOM_BITS:
+        raise ValueError("a new id needs at least ten random bytes")
+    return _assemble(milliseconds(at), random)
+
+
+def task_of_schedule(schedule: UUID, fire_at: datetime) -> UUID:
+    return _derive(_Kind.SCHEDULE_FIRE, milliseconds(fire_at), schedule, fire_at)
+
+
+def task_of_backfill(backfill: UUID, backfill_at: datetime, schedule: UUID, fire_at: datetime) -> UUID:
+    """Return the id of a backfilled fire; its time is the backfill's: that is when the work enters."""
+    return _derive(_Kind.BACKFILL_FIRE, milliseconds(backfill_at), backfill, schedule, fire_at)
+
+
+def task_of_event(schedule: UUID, occurrence: UUID) -> UUID:
+    """Return the id of the task an event schedule starts; `occurrence` is the event or the join window."""
+    return _derive(_Kind.EVENT_FIRE, milliseconds_of(occurrence), schedule, occurrence)
+
+
+def task_of_upstream(schedule: UUID, upstream: UUID, ended_at: datetime) -> UUID:
+    """Return the id of the task an `after` schedule starts once `upstream` (a task or flow run) has ended.
+
+    `ended_at` is the stored end, which never changes, so the id does not either.
+    """
+    return _derive(_Kind.UPSTREAM_FIRE, milliseconds(ended_at), schedule, upstream)
+
+
+def task_of_flow_node(flow_run: UUID, node: str, map_index: int) -> UUID:
+    """Return the id of a node's task; -1 is the map index of a node that is not mapped."""
+    return _derive(_Kind.FLOW_NODE, milliseconds_of(flow_run), flow_run, node, map_index)
+
+
+def task_of_daemon(schedule: UUID, slot: int, incarnation: int, started_at: datetime) -> UUID:
+    return _derive(_Kind.DAEMON_INCARNATION, milliseconds(started_at), schedule, slot, incarnation)
+
+
+def task_of_repeat(task: UUID, repetition: int, requested_at: datetime) -> UUID:
+    """Return the id of a task's n-th repetition; n is counted under the task's row lock."""
+    return _derive(_Kind.REPEAT, milliseconds(requested_at), task, repetition)
+
+
+def instance_of(task: UUID, seq: int) -> UUID:
+    """Return the id of a task's seq-th instance; its time is the task's, so their partitions agree."""
+    return _derive(_Kind.INSTANCE, milliseconds_of(task), task, seq)
+
+
+def first_id_at(at: datetime) -> UUID:
+    """Return the least value an id of that millisecond can have: the bound of a partition or of `since=`."""
+    return UUID(int=milliseconds(at) << 80)
+
+
+def time_of(id_: UUID) -> datetime:
+    return EPOCH + timedelta(milliseconds=milliseconds_of(id_))
+
+
+def milliseconds_of(id_: UUID) -> int:
+    return id_.int >> 80
+
+
+def milliseconds(at: datetime) -> int:
+    """Return whole milliseconds since the epoch, exactly; refuses naive times and times out of range."""
+    if at.tzinfo is None:
+        raise ValueError("a time without an offset has no place on the time line")
+    value = (at - EPOCH) // timedelta(milliseconds=1)
+    if not 0 <= value <= _MAX_MILLISECONDS:
+        raise ValueError(f"{at.isoformat()} is outside the range of ids")
+    return value
+
+
+def _derive(kind: _Kind, at_ms: int, *parts: UUID | datetime | str | int) -> UUID:
+    digest = blake2b(digest_size=16, person=b"hetuflow-id-v1")
+    for part in (kind.value, *parts):
+        encoded = _encode(part)
+        digest.update(len(encoded).to_bytes(4, "big"))
+        digest.update(encoded)
+    return _assemble(at_ms, digest.digest())
+
+
+def _encode(part: UUID | datetime | str | int) -> bytes:
+    """Encode with a type mark, so that the text "1" and the number 1 differ."""
+    if isinstance(part, UUID):
+        return b"u" + part.bytes
+    if isinstance(part, datetime):
+        return b"t" + str((part - EPOCH) // timedelta(microseconds=1)).encode()
+    if isinstance(part, str):
+        return b"s" + part.encode()
+    return b"i" + str(part).encode()
+
+
+def _assemble(at_ms: int, bits: bytes) -> UUID:
+    value = int.from_bytes(bits, "big") >> (len(bits) * 8 - _RANDOM_BITS)
+    high, low = value >> 62, value & ((1 << 62) - 1)
+    return UUID(int=(at_ms << 80) | _VERSION_AND_VARIANT | (high << 64) | low)

@@ -1,0 +1,174 @@
+"""The one map from errors to exit codes, and the one place that turns an error into a line on stderr."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import IntEnum
+from typing import Final, Self, TextIO
+
+import click
+
+from hetuflow_core.errors import (
+    ConfigInvalid,
+    Conflict,
+    DatabaseUnreachable,
+    DatabaseUnusable,
+    Denied,
+    HetuflowError,
+    HostBlocked,
+    Invalid,
+    NotFound,
+    ServerUnreachable,
+    TooLarge,
+)
+from hetuflow_core.runtime.logging import redact_text
+
+
+class ExitCode(IntEnum):
+    """What both programs exit with; `description` feeds the reference page."""
+
+    description: str
+
+    def __new__(cls, value: int, description: str) -> Self:
+        member = int.__new__(cls, value)
+        member._value_ = value
+        member.description = description
+        return member
+
+    OK = 0, "It worked."
+    FAILURE = 1, "It failed for a reason that has no code of its own."
+    USAGE = 2, "The command line is wrong."
+    NOT_FOUND = 3, "What was named does not exist, or you may not see it."
+    DENIED = 4, "The credential is missing, wrong or not allowed to do this."
+    UNREACHABLE = 5, "The server or the database cannot be reached."
+    CONFIG_INVALID = 6, "The configuration cannot be accepted; every fault is listed."
+    HOST_BLOCKED = (
+        7,
+        "Something on this machine is in the way: a port, the data directory, the disk, missing binaries.",
+    )
+    DATABASE_UNUSABLE = 8, "The database or its schema has a version that this program cannot use."
+    CONFLICT = 9, "The present state does not allow it."
+    INVALID = 10, "A file or a value breaks a rule."
+    INTERRUPTED = (
+        130,
+        "It was interrupted with Ctrl-C (SIGINT), or a second SIGINT cut an orderly stop short.",
+    )
+    BROKEN_PIPE = 141, "The reader of its output went away."
+    TERMINATED = 143, "A second SIGTERM cut an orderly stop short."
+
+
+EXIT_CODES: Final[Mapping[type[HetuflowError], ExitCode]] = {
+    HetuflowError: ExitCode.FAILURE,
+    ConfigInvalid: ExitCode.CONFIG_INVALID,
+    HostBlocked: ExitCode.HOST_BLOCKED,
+    DatabaseUnusable: ExitCode.DATABASE_UNUSABLE,
+    DatabaseUnreachable: ExitCode.UNREACHABLE,
+    ServerUnreachable: ExitCode.UNREACHABLE,
+    Invalid: ExitCode.INVALID,
+    NotFound: ExitCode.NOT_FOUND,
+    Denied: ExitCode.DENIED,
+    Conflict: ExitCode.CONFLICT,
+    TooLarge: ExitCode.INVALID,
+}
+
+_LONGEST_SENTENCE: Final = 500
+
+
+def exit_code_for(error: BaseException) -> int:
+    """The code of the nearest ancestor that has one; FAILURE for what nobody foresaw."""
+    match error:
+        case click.ClickException() | click.exceptions.Exit():
+            return error.exit_code
+        case KeyboardInterrupt() | click.Abort():
+            return ExitCode.INTERRUPTED
+        case SystemExit(code=None):
+            return ExitCode.OK
+        case SystemExit(code=int(code)):
+            return code
+    mapped = (EXIT_CODES[ancestor] for ancestor in type(error).__mro__ if ancestor in EXIT_CODES)
+    return next(mapped, ExitCode.FAILURE)
+
+
+def run_command(main: Callable[[], int], *, debug: bool, program: str = "hetuflow") -> int:
+    """Run a program's main function and turn whatever it raises into an exit code and a line on stderr.
+
+    `main` may be a click group run with `standalone_mode=False`: click's own errors are shown its way.
+    """
+    try:
+        code = main()
+        # Flush inside the try, because a reader that went away often shows only now.
+        click.echo(nl=False)
+    except BaseException as raised:  # noqa: BLE001  nothing may reach the interpreter's own traceback printer
+        error = _single(raised)
+        # Click answers a broken pipe with a bare SystemExit.
+        if isinstance(error, BrokenPipeError | SystemExit) and _reader_gone(sys.__stdout__, sys.__stderr__):
+            return ExitCode.BROKEN_PIPE
+        with suppress(OSError, ValueError):  # a closed stderr changes no exit code
+            _tell(error, debug=debug, program=program)
+        return exit_code_for(error)
+    return code
+
+
+def _tell(error: BaseException, *, debug: bool, program: str) -> None:
+    match error:
+        case click.ClickException():
+            error.show()
+        case SystemExit(code=str(sentence)):
+            _say(program, sentence)
+        case HetuflowError():
+            _trace(error, debug=debug)
+            _say(program, error.message, *map(str, error.faults))
+        case Exception() if not isinstance(error, click.Abort | click.exceptions.Exit):
+            _trace(error, debug=debug)
+            kind, detail = type(error).__name__, _one_line(str(error))
+            advice = "" if debug else "; run again with --debug for the traceback"
+            _say(
+                program, f"an unexpected error stopped it: {kind}{f' ({detail})' if detail else ''}{advice}."
+            )
+
+
+def _trace(error: Exception, *, debug: bool) -> None:
+    if debug:
+        click.echo(redact_text("".join(traceback.format_exception(error))), err=True, nl=False)
+
+
+def _say(program: str, sentence: str, *faults: str) -> None:
+    lines = [f"{program}: {_one_line(sentence)}", *(f"  {_one_line(fault)}" for fault in faults)]
+    click.echo(redact_text("\n".join(lines)), err=True)
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= _LONGEST_SENTENCE else f"{text[: _LONGEST_SENTENCE - 1]}…"
+
+
+def _single(error: BaseException) -> BaseException:
+    """What a task group raised, when it holds one error only."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _reader_gone(*streams: TextIO | None) -> bool:
+    """Whether the far end of a standard stream is closed; a broken pipe elsewhere is an error to be told.
+
+    Such a stream is turned to nowhere: the interpreter flushes on exit and would complain of the pipe again.
+    """
+    gone = False
+    for stream in streams:
+        with suppress(OSError, ValueError):
+            if stream is not None and _broken(stream.fileno()):
+                gone = True
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    return gone
+
+
+def _broken(descriptor: int) -> bool:
+    poller = select.poll()
+    poller.register(descriptor, 0)
+    return any(events & select.POLLERR for _, events in poller.poll(0))

@@ -1,0 +1,211 @@
+"""Every setting of the server, documented where it is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, ClassVar
+from urllib.parse import urlsplit
+
+from hetuflow_core.durations import format_duration
+from hetuflow_core.errors import Fault
+from hetuflow_core.runtime.config_keys import Derived, Key, Secret, Section, Settings
+from hetuflow_core.runtime.config_log import LogSettings
+from hetuflow_core.runtime.config_rules import host_fault, http_url_fault, whole_seconds_fault
+
+_POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
+_HIGHEST_PORT = 65_535
+
+
+def _database_url_fault(url: str) -> str | None:
+    """What keeps `url` from naming a PostgreSQL database; repeats nothing of it, a password is in it."""
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme not in _POSTGRESQL_SCHEMES:
+        return "must be of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+    if any(character.isspace() for character in url):
+        return "must not contain spaces: write %20 where a name or password has one"
+    try:
+        hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
+    except ValueError:
+        return "has a host that is not a name or an address: correct it, an IPv6 address stands in brackets"
+    # The last colon outside of an IPv6 address's brackets starts the port.
+    ports = [host.rpartition("]")[2].rpartition(":")[2] for host in hosts if ":" in host.rpartition("]")[2]]
+    if not all(
+        port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT for port in ports if port
+    ):
+        return "has a port that is not a number from 1 to 65535: in a password write : / @ as %3A %2F %40"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatabaseSettings(Section):
+    """The PostgreSQL database that all servers share; it is all the state there is."""
+
+    url: Annotated[
+        Secret,
+        Key(
+            "Address of the database. `postgres://` and `postgresql+psycopg://` mean the same as `postgresql://`.",
+            rule=_database_url_fault,
+            example="postgresql://hetuflow:PASSWORD@127.0.0.1:5432/hetuflow",
+        ),
+    ]
+    pool_size: Annotated[
+        int,
+        Key("Most connections one server opens for requests and loops.", least=2, most=500),
+    ] = 10
+    connect_timeout: Annotated[
+        timedelta,
+        Key(
+            "How long to wait for a connection; whole seconds, as PostgreSQL's client library counts them.",
+            least=timedelta(seconds=2),
+            most=timedelta(minutes=5),
+            rule=whole_seconds_fault,
+        ),
+    ] = timedelta(seconds=5)
+    statement_timeout: Annotated[
+        timedelta,
+        Key(
+            "PostgreSQL ends a statement that runs longer than this.",
+            least=timedelta(seconds=1),
+            most=timedelta(hours=1),
+        ),
+    ] = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings(Section):
+    """The address this server listens on, and what it signs with."""
+
+    host: Annotated[
+        str,
+        Key("Address to listen on; `0.0.0.0` or `::` is every address of the host.", rule=host_fault),
+    ] = "127.0.0.1"
+    port: Annotated[int, Key("TCP port to listen on; 0 takes any free one.", least=0, most=_HIGHEST_PORT)] = (
+        8600
+    )
+    secret_key: Annotated[
+        Secret,
+        Key(
+            "Key that sessions and tokens are signed with, the same on all servers. There is no default: "
+            'make one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
+            min_length=32,
+            # Too short to be accepted: taking the template as it is must not give everybody the same key.
+            example="CHANGE-ME",
+        ),
+    ]
+    advertise_url: Annotated[
+        str | None,
+        Key(
+            "Address under which others reach this server, if it is not the one it listens on.",
+            rule=http_url_fault,
+            example="https://hetuflow.example.com",
+        ),
+    ] = None
+    stop_timeout: Annotated[
+        timedelta,
+        Key(
+            "How long a stopping server waits for open requests and loops before it ends them.",
+            least=timedelta(0),
+            most=timedelta(minutes=10),
+        ),
+    ] = timedelta(seconds=20)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSettings(Section):
+    """How servers elect the one that generates tasks; ttl > give_up_after > renew_every always holds."""
+
+    ttl: Annotated[
+        timedelta,
+        Key(
+            "How long leadership lasts without renewal: the longest time without a leader after a crash.",
+            least=timedelta(seconds=1),
+            most=timedelta(minutes=5),
+        ),
+    ] = timedelta(seconds=10)
+    renew_every: Annotated[
+        timedelta,
+        Key(
+            "How often the leader renews.",
+            least=timedelta(milliseconds=100),
+            derived=Derived("a quarter of ttl", lambda values, _: values["ttl"] * 0.25),
+            example=timedelta(seconds=2.5),
+        ),
+    ]
+    give_up_after: Annotated[
+        timedelta,
+        Key(
+            "A leader that could not renew for this long steps down by itself, before others may take over.",
+            least=timedelta(milliseconds=200),
+            derived=Derived("0.6 of ttl", lambda values, _: values["ttl"] * 0.6),
+            example=timedelta(seconds=6),
+        ),
+    ]
+
+    def check(self) -> Iterator[Fault]:
+        ttl, give_up, renew = (
+            format_duration(one) for one in (self.ttl, self.give_up_after, self.renew_every)
+        )
+        if self.give_up_after >= self.ttl:
+            yield Fault("give_up_after", f"must be shorter than ttl: it is {give_up} and ttl is {ttl}")
+        if self.renew_every >= self.give_up_after:
+            message = f"must be shorter than give_up_after: it is {renew} and give_up_after is {give_up}"
+            yield Fault("renew_every", message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings(Section):
+    """How long finished things are kept; what has not finished is never removed."""
+
+    tasks: Annotated[
+        timedelta,
+        Key(
+            "How long tasks and their attempts are kept after they have finished.",
+            least=timedelta(hours=1),
+            most=timedelta(days=3650),
+        ),
+    ] = timedelta(days=30)
+    logs: Annotated[
+        timedelta,
+        Key("How long logs of tasks are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
+    ] = timedelta(days=14)
+    partition_ahead: Annotated[
+        timedelta,
+        Key(
+            "How far ahead the daily partitions are created, so that writing goes on when upkeep does not.",
+            least=timedelta(days=1),
+            most=timedelta(days=60),
+        ),
+    ] = timedelta(days=7)
+
+
+_FOREIGN = {"agent": "hetuflow-agent"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(Settings):
+    """What `hetuflow server` reads."""
+
+    database: DatabaseSettings
+    server: HttpSettings
+    leader: LeaderSettings
+    retention: RetentionSettings
+    log: LogSettings
+
+    foreign_sections: ClassVar[Mapping[str, str]] = _FOREIGN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings(Settings):
+    """What commands that only work on the database read: migrating needs no secret key."""
+
+    database: DatabaseSettings
+    log: LogSettings
+
+    foreign_sections: ClassVar[Mapping[str, str]] = {
+        "server": "hetuflow",
+        "leader": "hetuflow",
+        "retention": "hetuflow",
+        **_FOREIGN,
+    }

@@ -1,0 +1,149 @@
+"""What people define: namespaces, jobs and their versions, schedules, placement classes, limits."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from hetuflow_core.states import ScheduleKind
+from hetuflow_server.store.tables.base import created_now, instant, json_object, metadata, one_of, words
+
+_NAME_RULE = "name ~ '^[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?$'"
+_FALSE, _TRUE = text("false"), text("true")
+
+namespace = Table(
+    "sched_namespace",
+    metadata,
+    Column("id", Integer, Identity(always=True), primary_key=True),
+    words("name"),
+    # Its share of the claims when agents are scarce, relative to other namespaces.
+    Column("weight", SmallInteger, nullable=False, server_default=text("100")),
+    json_object("labels"),
+    created_now(),
+    created_now("updated_at"),
+    UniqueConstraint("name"),
+    CheckConstraint(_NAME_RULE, name="name"),
+    CheckConstraint("weight BETWEEN 1 AND 10000", name="weight"),
+)
+
+placement = Table(
+    "sched_placement",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), primary_key=True),
+    # Of the canonical requirements and limit scopes: equal requirements share one class.
+    Column("digest", LargeBinary, nullable=False),
+    json_object("requirements"),
+    Column("limit_scopes", ARRAY(Text), nullable=False, server_default=text("'{}'")),
+    created_now(),
+    UniqueConstraint("digest"),
+)
+
+job = Table(
+    "sched_job",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id), nullable=False),
+    words("name"),
+    Column("enabled", Boolean, nullable=False, server_default=_TRUE),
+    Column("version", Integer, nullable=False),
+    json_object("labels"),
+    created_now(),
+    created_now("updated_at"),
+    instant("deleted_at"),
+    CheckConstraint(_NAME_RULE, name="name"),
+    CheckConstraint("version >= 1", name="version"),
+)
+# A deleted job keeps its row for its history; its name is free again.
+Index(
+    "sched_job_name_key",
+    job.c.namespace_id,
+    job.c.name,
+    unique=True,
+    postgresql_where=text("deleted_at IS NULL"),
+)
+
+job_version = Table(
+    "sched_job_version",
+    metadata,
+    Column("job_id", Uuid, ForeignKey(job.c.id), nullable=False),
+    Column("version", Integer, nullable=False),
+    # The job as in its file, without its schedules.
+    Column("spec", JSONB, nullable=False),
+    Column("digest", LargeBinary, nullable=False),
+    Column("placement_id", BigInteger, ForeignKey(placement.c.id), nullable=False),
+    created_now(),
+    Column("created_by", Text),
+    PrimaryKeyConstraint("job_id", "version"),
+    CheckConstraint("version >= 1", name="version"),
+)
+
+schedule = Table(
+    "sched_schedule",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id), nullable=False),
+    Column("job_id", Uuid, ForeignKey(job.c.id), nullable=False),
+    words("name"),
+    Column("kind", Text, nullable=False),
+    Column("spec", JSONB, nullable=False),
+    Column("enabled", Boolean, nullable=False, server_default=_TRUE),
+    # Counts edits; generation compares it, so an edit that races a fire wins or loses as a whole.
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    # Fires up to here are generated; only cron and time schedules have one.
+    instant("cursor"),
+    # The first fire after the cursor, or NULL when there is none: what the generator looks for.
+    instant("next_fire_at"),
+    Column("fired_count", BigInteger, nullable=False, server_default=text("0")),
+    created_now(),
+    created_now("updated_at"),
+    UniqueConstraint("job_id", "name"),
+    CheckConstraint(_NAME_RULE, name="name"),
+    one_of("kind", ScheduleKind),
+    CheckConstraint("version >= 1", name="version"),
+    CheckConstraint("fired_count >= 0", name="fired_count"),
+    CheckConstraint(
+        "CASE WHEN kind IN ('cron', 'time') "
+        "THEN cursor IS NOT NULL AND (next_fire_at IS NULL OR next_fire_at > cursor) "
+        "ELSE cursor IS NULL AND next_fire_at IS NULL END",
+        name="cursor",
+    ),
+)
+Index(
+    "sched_schedule_next_fire_at_idx",
+    schedule.c.next_fire_at,
+    schedule.c.id,
+    postgresql_where=text("enabled AND next_fire_at IS NOT NULL"),
+)
+
+limit = Table(
+    "sched_limit",
+    metadata,
+    Column("namespace_id", Integer, nullable=False),
+    # `tool:claude` for a named limit, `job:<id>` for a job's own, `key:<digest>` for a concurrency key.
+    words("scope"),
+    Column("max", Integer, nullable=False),
+    # May exceed max for a while after max was lowered.
+    Column("in_use", Integer, nullable=False, server_default=text("0")),
+    # A named limit is somebody's definition and stays; the others vanish when nothing uses or awaits them.
+    Column("named", Boolean, nullable=False, server_default=_FALSE),
+    PrimaryKeyConstraint("namespace_id", "scope"),
+    CheckConstraint("max >= 0", name="max"),
+    CheckConstraint("in_use >= 0", name="in_use"),
+)

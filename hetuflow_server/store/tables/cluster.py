@@ -1,0 +1,165 @@
+"""What servers and agents know of each other, who leads, and what the schema asks of the code."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    Table,
+    Text,
+    UniqueConstraint,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from hetuflow_core.states import AgentStatus
+from hetuflow_server.store.tables.base import (
+    add_guard,
+    created_now,
+    instant,
+    json_object,
+    metadata,
+    one_of,
+    words,
+)
+from hetuflow_server.store.tables.catalog import namespace
+
+schema_requirement = Table(
+    "hetuflow_schema",
+    metadata,
+    # One row: a newer schema is usable by older code unless a migration raised this number.
+    Column("only_row", Boolean, primary_key=True, server_default=text("true")),
+    Column("min_code_version", Integer, nullable=False),
+    CheckConstraint("only_row", name="only_row"),
+    CheckConstraint("min_code_version >= 1", name="min_code_version"),
+)
+
+server = Table(
+    "sched_server",
+    metadata,
+    # One process life; a restarted server is a new row.
+    Column("id", Uuid, primary_key=True),
+    words("hostname"),
+    Column("url", Text),
+    words("version"),
+    Column("weight", SmallInteger, nullable=False, server_default=text("100")),
+    created_now("started_at"),
+    created_now("heartbeat_at"),
+    instant("stopped_at"),
+    CheckConstraint("weight BETWEEN 0 AND 10000", name="weight"),
+)
+Index("sched_server_running_idx", server.c.heartbeat_at, postgresql_where=text("stopped_at IS NULL"))
+
+namespace_binding = Table(
+    "sched_namespace_binding",
+    metadata,
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("server_id", Uuid, ForeignKey(server.c.id), nullable=False),
+    # Changes with server_id and only then: what a former owner holds no longer matches.
+    Column("epoch", BigInteger, nullable=False, server_default=text("1")),
+    Column("pinned", Boolean, nullable=False, server_default=text("false")),
+    created_now("bound_at"),
+    CheckConstraint("epoch >= 1", name="epoch"),
+)
+Index("sched_namespace_binding_server_id_idx", namespace_binding.c.server_id)
+add_guard(
+    namespace_binding,
+    "epoch_guard",
+    on="UPDATE",
+    when="(NEW.server_id IS DISTINCT FROM OLD.server_id) <> (NEW.epoch > OLD.epoch) OR NEW.epoch < OLD.epoch",
+    message="a binding's epoch changes with its server and only then",
+)
+
+distributed_lock = Table(
+    "distributed_lock",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    created_now("acquired_at"),
+    created_now("renewed_at"),
+    # '-infinity' once resigned.
+    Column("expires_at", DateTime(timezone=True), nullable=False),
+    CheckConstraint("epoch >= 0", name="epoch"),
+)
+
+leader_fence = Table(
+    "leader_fence",
+    metadata,
+    Column("name", Text, ForeignKey(distributed_lock.c.name), primary_key=True),
+    Column("holder", Uuid, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    CheckConstraint("epoch >= 0", name="epoch"),
+)
+
+leader_term = Table(
+    "leader_term",
+    metadata,
+    Column("epoch", BigInteger, primary_key=True, autoincrement=False),
+    Column("holder", Uuid, nullable=False),
+    created_now("at"),
+)
+
+for _table in (distributed_lock, leader_fence):
+    add_guard(
+        _table,
+        "epoch_guard",
+        on="UPDATE",
+        when="NEW.epoch < OLD.epoch OR (NEW.epoch = OLD.epoch AND NEW.holder <> OLD.holder)",
+        message="an epoch never decreases and never changes its holder",
+    )
+    add_guard(
+        _table,
+        "delete_guard",
+        on="DELETE",
+        message="a lock row is never deleted: its epoch would start again",
+    )
+
+agent = Table(
+    "sched_agent",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    words("name"),
+    Column("status", Text, nullable=False),
+    # One process life of the agent; work is held by (agent, session).
+    Column("session_id", Uuid),
+    json_object("labels"),
+    json_object("capabilities"),
+    Column("slots", Integer, nullable=False, server_default=text("1")),
+    Column("version", Text),
+    created_now(),
+    instant("registered_at"),
+    instant("last_seen_at"),
+    UniqueConstraint("name"),
+    one_of("status", AgentStatus),
+    CheckConstraint("slots BETWEEN 1 AND 10000", name="slots"),
+    CheckConstraint("session_id IS NULL OR registered_at IS NOT NULL", name="session"),
+)
+
+idempotency_key = Table(
+    "sched_idempotency_key",
+    metadata,
+    Column("namespace_id", Integer, nullable=False),
+    # Who asked for what: a key means the same only for the same caller and route.
+    words("scope"),
+    words("key"),
+    Column("body_digest", LargeBinary, nullable=False),
+    Column("response_status", SmallInteger),
+    Column("response", JSONB),
+    created_now(),
+    instant("expires_at", required=True),
+    PrimaryKeyConstraint("namespace_id", "scope", "key"),
+    CheckConstraint("(response_status IS NULL) = (response IS NULL)", name="response"),
+    CheckConstraint("length(key) BETWEEN 1 AND 255", name="key"),
+)
+Index("sched_idempotency_key_expires_at_idx", idempotency_key.c.expires_at)

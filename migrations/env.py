@@ -1,0 +1,7 @@
+"""What alembic runs; everything it needs to know lives in `hetuflow_server.store.migrate`."""
+
+from alembic import context
+
+from hetuflow_server.store.migrate import run_in_environment
+
+run_in_environment(context)

@@ -1,0 +1,135 @@
+"""Migrations equal the table definitions, go down and up, wait for each other, and never lock for long."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import create_engine
+
+from hetuflow_core.errors import Conflict, DatabaseUnreachable, SchemaBeyondCode
+from hetuflow_server.store import migrate, schema
+from hetuflow_server.store.address import sqlalchemy_url
+from hetuflow_server.store.tables import metadata
+from tests.support.catalog import describe
+from tests.support.waiting import wait_until
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_migrations_make_exactly_what_the_table_definitions_say(
+    fresh_database_url: str, empty_database_url: str
+) -> None:
+    engine = create_engine(sqlalchemy_url(empty_database_url))
+    metadata.create_all(engine)
+    engine.dispose()
+    migrated, defined = describe(fresh_database_url), describe(empty_database_url)
+    assert migrated.keys() == defined.keys()
+    for kind, rows in defined.items():
+        assert migrated[kind] == rows, kind
+    assert len(defined["columns"]) > 100
+
+
+def test_down_and_up_again_leads_back_to_the_same(fresh_database_url: str) -> None:
+    before = describe(fresh_database_url)
+    migrate.downgrade(fresh_database_url, "base")
+    assert describe(fresh_database_url)["columns"] == []
+    assert describe(fresh_database_url)["functions"] == []
+    assert migrate.current(fresh_database_url) == schema.NEVER_MIGRATED
+    migrate.upgrade(fresh_database_url)
+    assert describe(fresh_database_url) == before
+
+
+def test_upgrading_an_up_to_date_database_changes_nothing(fresh_database_url: str) -> None:
+    before = describe(fresh_database_url)
+    migrate.upgrade(fresh_database_url)
+    assert describe(fresh_database_url) == before
+
+
+def test_several_hosts_may_migrate_at_once(empty_database_url: str) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    hosts = [spawn.Process(target=migrate.upgrade, args=(empty_database_url,)) for _ in range(3)]
+    for host in hosts:
+        host.start()
+    for host in hosts:
+        host.join(60)
+    assert [host.exitcode for host in hosts] == [0, 0, 0]
+    assert migrate.current(empty_database_url).revision == migrate.known_revisions()[1]
+
+
+def test_a_migration_gives_way_to_whoever_holds_a_table_and_then_goes_on(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "_TABLE_LOCK_TIMEOUT", "200ms")
+    monkeypatch.setattr(migrate, "_TABLE_LOCK_PAUSE_SECONDS", 0.01)
+    with psycopg.connect(fresh_database_url) as reader:
+        reader.execute("SELECT FROM sched_job")
+        migrating = threading.Thread(target=migrate.downgrade, args=(fresh_database_url, "base"))
+        migrating.start()
+        wait_until(lambda: _waits_for_a_lock(fresh_database_url), what="the migration to wait for the reader")
+        # Somebody who comes later is not stuck behind the waiting migration for longer than its lock timeout.
+        with psycopg.connect(fresh_database_url) as later:
+            later.execute("SET statement_timeout = '5s'")
+            later.execute("SELECT FROM sched_job")
+    migrating.join(30)
+    assert not migrating.is_alive()
+    assert describe(fresh_database_url)["columns"] == []
+
+
+def test_a_table_that_stays_locked_is_reported_and_nothing_is_changed(
+    fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "_TABLE_LOCK_TIMEOUT", "10ms")
+    monkeypatch.setattr(migrate, "_TABLE_LOCK_TRIES", 2)
+    monkeypatch.setattr(migrate, "_TABLE_LOCK_PAUSE_SECONDS", 0.01)
+    before = describe(fresh_database_url)
+    with psycopg.connect(fresh_database_url) as reader:
+        reader.execute("SELECT FROM sched_job")
+        with pytest.raises(Conflict, match="stayed locked"):
+            migrate.downgrade(fresh_database_url, "base")
+    assert describe(fresh_database_url) == before
+
+
+def test_a_schema_of_newer_code_is_not_migrated(fresh_database_url: str) -> None:
+    with psycopg.connect(fresh_database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaBeyondCode, match="newer code"):
+        migrate.upgrade(fresh_database_url)
+
+
+def test_an_unreachable_database_is_one_sentence_without_the_password() -> None:
+    with pytest.raises(DatabaseUnreachable, match="cannot be reached") as caught:
+        migrate.upgrade("postgresql://hetuflow:hunter2@127.0.0.1:1/hetuflow")
+    assert "hunter2" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_plain_alembic_does_the_same(empty_database_url: str) -> None:
+    environment = os.environ | {"HETUFLOW_DATABASE__URL": empty_database_url}
+    command = [sys.executable, "-m", "alembic", "upgrade", "head"]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    assert migrate.current(empty_database_url).revision == migrate.known_revisions()[1]
+
+
+def test_plain_alembic_says_in_one_sentence_what_is_wrong() -> None:
+    environment = os.environ | {"HETUFLOW_DATABASE__URL": "postgresql://x@127.0.0.1:1/x"}
+    command = [sys.executable, "-m", "alembic", "upgrade", "head"]
+    run = subprocess.run(command, cwd=ROOT, env=environment, check=False, capture_output=True, text=True)
+    assert run.returncode != 0
+    assert "cannot be reached" in run.stdout + run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def _waits_for_a_lock(url: str) -> bool:
+    with psycopg.connect(url) as connection:
+        row = connection.execute(
+            "SELECT count(*) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND wait_event_type = 'Lock'",
+        ).fetchone()
+    return row is not None and row[0] > 0
