@@ -165,12 +165,14 @@ class Application:
                 error = _error_of(starting)
                 if starting.done() and error is None:
                     self._started.append(part)
-            if error is not None and not self.stop_switch.requested:
-                raise error
-            if error is not None and not starting.cancelled():
-                log.warning(
-                    "A part failed to start while a stop was asked for.", part=part.name, exc_info=error
-                )
+            if error is not None:
+                self._judge_failed_start(part, error, broken_off=starting.cancelled())
+
+    def _judge_failed_start(self, part: Part, error: BaseException, *, broken_off: bool) -> None:
+        if not self.stop_switch.requested:
+            raise error
+        if not broken_off:
+            log.warning("A part failed to start while a stop was asked for.", part=part.name, exc_info=error)
 
     async def _break_off(self, part: Part, starting: asyncio.Task[None]) -> None:
         log.info("Breaking off the start of a part.", part=part.name)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import stat
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ import pytest
 
 from hetuflow_core.errors import HetuflowError, PortTaken
 from hetuflow_server.embedded import Binaries, EmbeddedPostgres, cluster as cluster_module
+from hetuflow_server.embedded.account import choose_account
 from hetuflow_server.embedded.binaries import find_binaries, system_folders, usable
 from hetuflow_server.embedded.server_log import KEPT_BYTES
 from hetuflow_server.embedded.server_process import free_port
@@ -139,10 +141,26 @@ def _is_active(url: str, backend: int) -> bool:
 
 
 def test_a_pid_file_that_names_a_stranger_does_not_block_the_start(made_cluster_dir: Path) -> None:
-    lines = [str(os.getpid()), str(made_cluster_dir / "pgdata"), "1", "5432", "", "127.0.0.1", "0 0", "ready"]
+    """After a reboot or in a container the old pid may be that of any other process of the same user."""
+    account = choose_account(None)
+    stranger = subprocess.Popen(["sleep", "600"], cwd="/", user=account.uid if account.is_lent else None)
+    lines = [
+        str(stranger.pid),
+        str(made_cluster_dir / "pgdata"),
+        "1",
+        "5432",
+        "",
+        "127.0.0.1",
+        "0 0",
+        "ready",
+    ]
     (made_cluster_dir / "pgdata" / "postmaster.pid").write_text("\n".join(lines) + "\n")
-    with quick(made_cluster_dir) as cluster:
-        assert run_sql(cluster.url, "SELECT 1") == [(1,)]
+    try:
+        with quick(made_cluster_dir) as cluster:
+            assert run_sql(cluster.url, "SELECT 1") == [(1,)]
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 def test_a_crash_during_the_first_initialisation_does_not_block_the_next_start(new_cluster_dir: Path) -> None:
