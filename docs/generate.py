@@ -6,13 +6,27 @@ A test compares what is committed with what this would write.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from hetuflow_agent.settings import AgentSettings
+from hetuflow_core import errors
+from hetuflow_core.errors import HetuflowError
 from hetuflow_core.runtime.config_render import reference, template
+from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
 from hetuflow_server.settings import ServerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
+
+_EXIT_CODES_HEAD = """# Exit codes
+
+<!-- Made by docs/generate.py from hetuflow_core/runtime/exit_codes.py: edit that and run it again. -->
+
+What `hetuflow` and `hetuflow-agent` exit with, so that scripts need not read messages. An error also prints
+one sentence to standard error. The last column has the codes the REST API gives for the same errors.
+
+| exit code | meaning | error codes |
+|---|---|---|"""
 
 
 def generated() -> dict[str, str]:
@@ -22,7 +36,23 @@ def generated() -> dict[str, str]:
         "docs/reference/configuration.md": reference(
             {"hetuflow server": ServerSettings, "hetuflow-agent": AgentSettings}
         ),
+        "docs/reference/exit-codes.md": exit_codes(),
     }
+
+
+def exit_codes() -> str:
+    """The reference page of exit codes, with the errors behind each."""
+    names: dict[int, list[str]] = {code: [] for code in ExitCode}
+    for error in sorted(_all_errors(), key=lambda one: one.code):
+        names[exit_code_for(error(""))].append(f"`{error.code}`")
+    rows = [f"| {code.value} | {code.description} | {', '.join(names[code])} |" for code in ExitCode]
+    return "\n".join([_EXIT_CODES_HEAD, *rows, ""])
+
+
+def _all_errors() -> Iterator[type[HetuflowError]]:
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, HetuflowError):
+            yield value
 
 
 def main() -> None:

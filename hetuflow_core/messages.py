@@ -1,7 +1,7 @@
 """What agents and servers say to each other.
 
-Every request and every answer is one `Envelope` as JSON. Times are epoch milliseconds, durations too are in
-milliseconds. An agent authenticates with its token in the Authorization header; `session_id` is one process life of it.
+Every request and every answer is one `Envelope` as JSON. Times are epoch milliseconds, durations are
+milliseconds. An agent shows its token in the Authorization header; `session_id` is one process life of it.
 
     POST /api/v1/gateway/register    Register   → Registered       once per session, first
     POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms for work or cancels

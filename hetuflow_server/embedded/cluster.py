@@ -53,6 +53,8 @@ _CONNECT_TIMEOUT = 10
 class EmbeddedPostgres:
     """`settings` are PostgreSQL's own; the port is chosen anew at each start unless one is given."""
 
+    name = "embedded PostgreSQL"
+
     def __init__(
         self,
         data_dir: Path,

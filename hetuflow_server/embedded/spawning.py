@@ -57,7 +57,7 @@ def spawn(
                 group=account.gid if account.is_lent else None,
                 extra_groups=[] if account.is_lent else None,
                 start_new_session=True,
-                preexec_fn=_die_with_parent(death_signal) if death_signal else None,  # noqa: PLW1509 (see above)
+                preexec_fn=die_with_parent(death_signal) if death_signal else None,  # noqa: PLW1509 (see above)
             )
         except PermissionError as error:
             raise HostBlocked(
@@ -66,7 +66,7 @@ def spawn(
             ) from error
 
 
-def _die_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
+def die_with_parent(death_signal: signal.Signals) -> Callable[[], None]:
     """Runs in the child after the change of user, which would clear the wish."""
     parent, wish = os.getpid(), int(death_signal)
 

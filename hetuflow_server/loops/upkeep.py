@@ -19,7 +19,7 @@ from hetuflow_server.store.partitions import (
     days_wanted,
 )
 
-log = structlog.get_logger(__name__)
+log = structlog.get_logger("hetuflow.upkeep")
 
 _MOST_STRAY_DAYS = 10
 
@@ -53,7 +53,7 @@ class Upkeep:
             try:
                 changed += await self._keep_up(partitions, keep)
             except GaveWay:
-                log.debug("upkeep.gave_way", table=partitions.table)
+                log.debug("Upkeep gave way to others.", table=partitions.table)
         return changed
 
     async def _keep_up(self, partitions: Partitions, keep: timedelta) -> int:
@@ -62,5 +62,11 @@ class Upkeep:
         filed = await partitions.empty_default(most_days=_MOST_STRAY_DAYS)
         expired = await partitions.expire(now - keep)
         if created or filed or expired:
-            log.info("upkeep.done", table=partitions.table, created=created, filed=filed, expired=expired)
+            log.info(
+                "Upkeep changed something.",
+                table=partitions.table,
+                created=created,
+                filed=filed,
+                expired=expired,
+            )
         return created + filed + expired

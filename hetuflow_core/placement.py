@@ -1,0 +1,176 @@
+"""What a job asks of the agent that runs it, in one canonical form.
+
+Jobs that ask for the same share one class (`sched_placement`), found by digest. So whatever cannot change a
+decision must not change the digest: the order of lists, repeated conditions, values that are the default.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from enum import StrEnum
+from hashlib import blake2b
+from typing import Any, TypeVar
+
+import msgspec
+
+from hetuflow_core.durations import format_size
+
+
+C = TypeVar("C", "Expression", "Preference")
+E = TypeVar("E", "Expression", "Toleration")
+
+
+class Operator(StrEnum):
+    """How an agent's label is compared with the values of an expression."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GREATER = "Gt"
+    LESS = "Lt"
+
+
+class TolerationOperator(StrEnum):
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+class Effect(StrEnum):
+    """What a taint of an agent does to work that does not tolerate it."""
+
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+class Expression(msgspec.Struct, frozen=True, kw_only=True):
+    """A condition on one label of an agent."""
+
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+class Preference(msgspec.Struct, frozen=True, kw_only=True):
+    """An expression that need not hold, and how much it is worth when it does."""
+
+    weight: int
+    key: str
+    operator: Operator
+    values: tuple[str, ...] = ()
+
+
+class Affinity(msgspec.Struct, frozen=True, kw_only=True):
+    required: tuple[Expression, ...] = ()
+    preferred: tuple[Preference, ...] = ()
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True):
+    """Taints this work puts up with; no key means every key, no effect means every effect."""
+
+    key: str | None = None
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: Effect | None = None
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What one instance takes from an agent's stock; zero takes nothing."""
+
+    cpu: float = 0
+    memory: int = 0  # bytes
+    gpu: int = 0
+
+
+class Requirements(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's `placement`; the default fits every agent."""
+
+    labels: dict[str, str] = {}
+    affinity: Affinity = Affinity()
+    tolerations: tuple[Toleration, ...] = ()
+    resources: Resources = Resources()
+    pool: str | None = None
+
+
+def normalised(requirements: Requirements) -> Requirements:
+    """The one way to say what these requirements say."""
+    affinity = requirements.affinity
+    return Requirements(
+        labels=dict(sorted(requirements.labels.items())),
+        affinity=Affinity(
+            required=_distinct(_normalised_condition(condition) for condition in affinity.required),
+            # Preferences add up, so two equal ones are worth more than one.
+            preferred=tuple(
+                sorted((_normalised_condition(p) for p in affinity.preferred), key=msgspec.json.encode)
+            ),
+        ),
+        tolerations=_distinct(requirements.tolerations),
+        resources=msgspec.structs.replace(requirements.resources, cpu=round(requirements.resources.cpu, 3)),
+        pool=requirements.pool,
+    )
+
+
+def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
+    """The requirements as a job file writes them, normalised, without whatever is the default."""
+    normal = normalised(requirements)
+    resources = normal.resources
+    return _without_empty(
+        {
+            "labels": normal.labels,
+            "affinity": _without_empty(
+                {
+                    "required": [_condition(e) for e in normal.affinity.required],
+                    "preferred": [{"weight": p.weight, **_condition(p)} for p in normal.affinity.preferred],
+                }
+            ),
+            "tolerations": [_toleration(toleration) for toleration in normal.tolerations],
+            "resources": _without_empty(
+                {
+                    "cpu": int(resources.cpu) if resources.cpu == int(resources.cpu) else resources.cpu,
+                    "memory": format_size(resources.memory) if resources.memory else None,
+                    "gpu": resources.gpu,
+                }
+            ),
+            "pool": normal.pool,
+        }
+    )
+
+
+def digest(requirements: Requirements, limit_scopes: Iterable[str]) -> bytes:
+    """What a class is found by: the same 32 bytes for whatever asks for the same."""
+    meaning = {
+        "requirements": canonical_requirements(requirements),
+        "limit_scopes": sorted(set(limit_scopes)),
+    }
+    text = json.dumps(meaning, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return blake2b(text.encode(), digest_size=32, person=b"hetuflow-class-1").digest()
+
+
+def _normalised_condition(condition: C) -> C:
+    return msgspec.structs.replace(condition, values=tuple(sorted(set(condition.values))))
+
+
+def _distinct(conditions: Iterable[E]) -> tuple[E, ...]:
+    return tuple(sorted(set(conditions), key=msgspec.json.encode))
+
+
+def _condition(condition: Expression | Preference) -> dict[str, Any]:
+    return _without_empty(
+        {"key": condition.key, "operator": condition.operator.value, "values": list(condition.values)}
+    )
+
+
+def _toleration(toleration: Toleration) -> dict[str, Any]:
+    return {"operator": toleration.operator.value} | _without_empty(
+        {
+            "key": toleration.key,
+            "value": toleration.value,
+            "effect": toleration.effect and toleration.effect.value,
+        }
+    )
+
+
+def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in mapping.items() if value}

@@ -1,0 +1,52 @@
+"""`hetuflow dev`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+import uvloop
+
+from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.logging import configure_logging
+from hetuflow_server.app.dev import DevSystem
+
+
+@click.command("dev")
+@click.option(
+    "--port", default=8600, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one."
+)
+@click.option(
+    "--data",
+    "data_dir",
+    default=Path(".hetuflow"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where the database and everything else is kept between runs.",
+)
+def dev(port: int, data_dir: Path) -> int:
+    """Run embedded PostgreSQL, one server and one agent on this machine; Ctrl-C stops them all.
+
+    A second run goes on with the data of the first. With HETUFLOW_DATABASE__URL set it uses that database.
+
+    Example: hetuflow dev --port 8700 --data /tmp/try
+    """
+    system = DevSystem(data_dir=data_dir, port=port, env=os.environ, on_ready=_welcome)
+    configure_logging(system.log.level, system.log.format)
+    return run_application(system.application(), loop_factory=uvloop.new_event_loop)
+
+
+def _welcome(system: DevSystem) -> None:
+    url, folder = system.listener.url, system.folder
+    click.echo(
+        f"""
+Hetuflow is ready at {url}
+
+  Is it well?     curl {url}/readyz
+  Find it later   {folder.info_file} holds the address, the database and the process ids
+  Start afresh    stop it and delete {folder.path}
+  Stop            Ctrl-C
+""",
+    )

@@ -1,0 +1,54 @@
+"""The `hetuflow` command: each subcommand is loaded when it is called, so that the others cost nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from hetuflow_core import __version__
+from hetuflow_core.runtime.exit_codes import run_command
+
+# name → (where it is, its line in the help); the line stands here so that --help loads nothing.
+COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "dev": ("hetuflow_server.cli.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
+    "server": ("hetuflow_server.cli.server:server", "Run a server."),
+    "db": ("hetuflow_server.cli.db:db_group", "Migrate the database."),
+    "config": ("hetuflow_server.cli.config:config_group", "Check, show and write the configuration."),
+}
+
+
+class LazyGroup(click.Group):
+    def list_commands(self, _: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[name][0].split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup)
+@click.version_option(__version__, prog_name="hetuflow")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+def hetuflow(debug: bool) -> None:
+    """A workflow engine that needs nothing but PostgreSQL."""
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+
+    def run() -> int:
+        result = hetuflow.main(arguments, prog_name="hetuflow", standalone_mode=False)
+        return result if isinstance(result, int) else 0
+
+    sys.exit(run_command(run, debug="--debug" in arguments[:1]))

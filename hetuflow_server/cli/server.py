@@ -1,0 +1,33 @@
+"""`hetuflow server`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import structlog
+import uvloop
+
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.logging import configure_logging
+from hetuflow_server.app.server import build_server
+from hetuflow_server.cli.config import config_option
+from hetuflow_server.settings import ServerSettings
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.server")
+
+
+@click.command("server")
+@config_option
+def server(config_path: Path | None) -> int:
+    """Run a server until SIGINT or SIGTERM.
+
+    Configuration comes from app.toml and HETUFLOW_SECTION__KEY variables, see `hetuflow config show`.
+
+    Example: HETUFLOW_DATABASE__URL=postgresql://… HETUFLOW_SERVER__SECRET_KEY_FILE=key hetuflow server
+    """
+    settings = load_settings(ServerSettings, config_path=config_path)
+    configure_logging(settings.log.level, settings.log.format)
+    application = build_server(settings, on_ready=lambda url: log.info("Listening.", url=url))
+    return run_application(application, loop_factory=uvloop.new_event_loop)

@@ -1,0 +1,83 @@
+"""The folder a development system lives in.
+
+DIR/postgres/      the embedded database
+DIR/agent/         the agent's data
+DIR/secret_key     generated once, mode 0600
+DIR/dev.json       while it runs: where it is and how to get in, mode 0600
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from hetuflow_server.embedded.directory import blaming
+
+
+class DevInfo(msgspec.Struct, frozen=True):
+    """What scripts need to find a running development system: the content of dev.json."""
+
+    url: str
+    api_key: str | None
+    database_url: str
+    pids: dict[str, int]
+
+
+class DevFolder:
+    """Made before anything is started, so that what is in its way is told first."""
+
+    name = "data directory"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def postgres(self) -> Path:
+        return self.path / "postgres"
+
+    @property
+    def agent(self) -> Path:
+        return self.path / "agent"
+
+    @property
+    def info_file(self) -> Path:
+        return self.path / "dev.json"
+
+    async def start(self) -> None:
+        with blaming(self.path):
+            # Passable for all: as root the database runs under another account. Secret files are 0600.
+            self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
+            self.info_file.unlink(missing_ok=True)
+
+    async def stop(self) -> None:
+        pass
+
+    def secret(self, name: str) -> str:
+        """Return a secret of this system, generated when it is first asked for."""
+        file = self.path / name
+        with blaming(self.path):
+            if not file.exists():
+                _write_private(file, secrets.token_urlsafe(48).encode())
+            return file.read_text().strip()
+
+    def write_info(self, info: DevInfo) -> None:
+        with blaming(self.path):
+            _write_private(self.info_file, msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+
+
+def _write_private(file: Path, content: bytes) -> None:
+    """Write for the owner's eyes only, whole or not at all."""
+    draft = file.with_name(f".{file.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

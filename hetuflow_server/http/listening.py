@@ -1,0 +1,137 @@
+"""The listening server: the port is held from the start, and answered once everything behind it works."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import uvicorn
+
+from hetuflow_core.errors import HostBlocked, PortTaken
+from hetuflow_core.runtime.lifecycle import StopSwitch
+
+_BACKLOG = 2_048
+
+
+class Listener:
+    """Holds the port without answering on it, so that a taken one is known before anything else starts."""
+
+    name = "listener"
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host = host
+        self._port = port
+        self._socket: socket.socket | None = None
+
+    @property
+    def socket(self) -> socket.socket:
+        if self._socket is None:
+            raise RuntimeError("the listener has not been started")
+        return self._socket
+
+    @property
+    def url(self) -> str:
+        host, port = self.socket.getsockname()[:2]
+        if host in {"0.0.0.0", "::"}:  # noqa: S104 - not bound here: a wildcard is no address to call
+            host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def start(self) -> None:
+        try:
+            found = socket.getaddrinfo(
+                self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )
+        except socket.gaierror as error:
+            raise HostBlocked(
+                f"The host {self._host} to listen on is not known ({error.strerror}): "
+                "set [server] host to an address of this machine.",
+            ) from error
+        family, kind, protocol, _, address = found[0]
+        self._socket = socket.socket(family, kind, protocol)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(address)
+        except OSError as error:
+            self._socket.close()
+            raise _bind_error(error, self._host, self._port) from error
+
+    async def stop(self) -> None:
+        self.socket.close()
+
+
+class HttpServer:
+    """uvicorn inside our own lifecycle: signals and the order of stopping are the application's."""
+
+    name = "http"
+
+    def __init__(self, app: Any, listener: Listener, stop_switch: StopSwitch, *, stop_timeout: float) -> None:
+        self._listener = listener
+        self._stop_switch = stop_switch
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                date_header=True,
+                backlog=_BACKLOG,
+                timeout_keep_alive=75,
+                timeout_graceful_shutdown=max(1, int(stop_timeout)),
+            ),
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._serving = asyncio.create_task(
+            self._server.serve(sockets=[self._listener.socket]),
+            name="http server",
+        )
+        accepting = asyncio.create_task(self._server.accepting.wait())
+        await asyncio.wait({self._serving, accepting}, return_when=asyncio.FIRST_COMPLETED)
+        accepting.cancel()
+        if self._serving.done():
+            self._serving.result()
+            raise HostBlocked("The HTTP server ended before it could listen: see the log.")
+        self._serving.add_done_callback(self._note_end)
+
+    async def stop(self) -> None:
+        self._server.should_exit = True
+        if self._serving is not None:
+            await self._serving
+
+    def _note_end(self, serving: asyncio.Task[None]) -> None:
+        if not self._server.should_exit and not serving.cancelled():
+            self._stop_switch.fail(serving.exception() or HostBlocked("The HTTP server ended by itself."))
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.accepting = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.accepting.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _bind_error(error: OSError, host: str, port: int) -> HostBlocked:
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"Port {port} on {host} is taken: stop what listens there, or choose another port "
+            "(--port for `hetuflow dev`, HETUFLOW_SERVER__PORT for a server).",
+        )
+    if error.errno == errno.EACCES:
+        return PortTaken(f"Port {port} may not be used by this user: choose one above 1023.")
+    return HostBlocked(
+        f"{host} port {port} cannot be listened on ({error.strerror}): "
+        "set [server] host to an address of this machine.",
+    )

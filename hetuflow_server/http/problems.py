@@ -1,0 +1,121 @@
+"""The one place that turns errors into HTTP answers: application/problem+json with a stable code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+import structlog
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from hetuflow_core import errors
+from hetuflow_core.errors import Fault, HetuflowError
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
+
+PROBLEM_JSON = "application/problem+json"
+RETRY_AFTER_SECONDS = 2
+
+# The most specific class wins.
+STATUSES: Mapping[type[HetuflowError], HTTPStatus] = {
+    errors.HetuflowError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.DatabaseUnusable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.ServerUnreachable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.NotFound: HTTPStatus.NOT_FOUND,
+    errors.Denied: HTTPStatus.FORBIDDEN,
+    errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
+    errors.Conflict: HTTPStatus.CONFLICT,
+    errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+}
+
+# What litestar raises by itself, before any handler of ours is reached.
+_FRAMEWORK_CODES: Mapping[int, str] = {
+    HTTPStatus.BAD_REQUEST: "request.malformed",
+    HTTPStatus.UNAUTHORIZED: "unauthenticated",
+    HTTPStatus.FORBIDDEN: "denied",
+    HTTPStatus.NOT_FOUND: "not_found",
+    HTTPStatus.METHOD_NOT_ALLOWED: "request.method",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "too_large",
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "request.media_type",
+    HTTPStatus.UNPROCESSABLE_ENTITY: "invalid",
+    HTTPStatus.TOO_MANY_REQUESTS: "too_many_requests",
+}
+
+
+class ProblemFault(msgspec.Struct, frozen=True):
+    field: str
+    message: str
+
+
+class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    trace_id: str | None = None
+    errors: list[ProblemFault] = []
+
+
+def status_of(error: HetuflowError) -> HTTPStatus:
+    return next(STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES)
+
+
+def hetuflow_problem(request: Request[Any, Any, Any], error: HetuflowError) -> Response[Problem]:
+    status = status_of(error)
+    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
+        return unexpected_problem(request, error)
+    return answer(request, status, code=error.code, detail=error.message, faults=error.faults)
+
+
+def framework_problem(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    status = HTTPStatus(error.status_code)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return unexpected_problem(request, error)
+    faults: list[Fault] = []
+    if isinstance(error, ValidationException):
+        # The body was readable and breaks a rule: that is 422 here, 400 is for what cannot be read at all.
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        faults = [_fault(extra) for extra in error.extra or [] if isinstance(extra, dict)]
+    code = _FRAMEWORK_CODES.get(status, "request.refused")
+    return answer(request, status, code=code, detail=error.detail, faults=faults, headers=error.headers)
+
+
+def unexpected_problem(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    log.error("A request met an unexpected error.", path=request.url.path, exc_info=error)
+    detail = "The server met an error it did not expect; its log has more under this trace_id."
+    return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
+
+
+def answer(
+    request: Request[Any, Any, Any],
+    status: HTTPStatus,
+    *,
+    code: str,
+    detail: str,
+    faults: tuple[Fault, ...] | list[Fault] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response[Problem]:
+    problem = Problem(
+        type=f"urn:hetuflow:problem:{code}",
+        title=status.phrase,
+        status=status,
+        detail=detail,
+        code=code,
+        trace_id=request.scope.get("state", {}).get("trace_id"),
+        errors=[ProblemFault(fault.field, fault.message) for fault in faults],
+    )
+    all_headers = dict(headers or {})
+    if status is HTTPStatus.SERVICE_UNAVAILABLE:
+        all_headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+    if status is HTTPStatus.UNAUTHORIZED:
+        all_headers["WWW-Authenticate"] = "Bearer"
+    return Response(problem, status_code=status, media_type=PROBLEM_JSON, headers=all_headers)
+
+
+def _fault(extra: dict[str, Any]) -> Fault:
+    return Fault(str(extra.get("key", "")), str(extra.get("message", "")))

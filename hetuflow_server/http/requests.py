@@ -1,0 +1,65 @@
+"""Around every request: its ids, and one line in the log. Bodies, queries and headers are never logged."""
+
+from __future__ import annotations
+
+import os
+import re
+
+import structlog
+from litestar.enums import ScopeType
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
+
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.runtime.logging import bind_request
+from hetuflow_core.tracing import new_trace, parse_traceparent
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
+
+# What a caller may name its request: short and harmless in a log line and a header.
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
+# Asked every few seconds by every load balancer and agent.
+_QUIET = ("/healthz", "/readyz", "/metrics", "/api/v1/gateway/")
+
+
+class RequestContext:
+    """Gives each request a request id and a trace id, taken from the caller where it sent them."""
+
+    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+        self._app = app
+        self._clock = clock
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        trace = parse_traceparent(headers.get(b"traceparent", b"").decode("latin-1"))
+        trace = trace.child(os.urandom(8)) if trace else new_trace(os.urandom(24))
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode() if _REQUEST_ID.fullmatch(given) else trace.trace_id
+        scope.setdefault("state", {})
+        scope["state"]["trace_id"] = trace.trace_id
+        scope["state"]["traceparent"] = trace.traceparent()
+        status = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        started = self._clock.monotonic()
+        with bind_request(request_id=request_id, trace_id=trace.trace_id):
+            try:
+                await self._app(scope, receive, send_with_id)
+            finally:
+                path = scope["path"]
+                level = log.debug if path.startswith(_QUIET) else log.info
+                level(
+                    "Answered.",
+                    method=scope.get("method"),
+                    path=path,
+                    status=status,
+                    ms=round((self._clock.monotonic() - started) * 1000, 1),
+                )

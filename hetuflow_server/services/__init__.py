@@ -1,0 +1,1 @@
+"""What the surfaces and loops do with the store."""
