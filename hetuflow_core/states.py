@@ -69,7 +69,8 @@ INSTANCE_TERMINAL = frozenset(InstanceStatus) - INSTANCE_LIVE
 
 TASK_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.PENDING: frozenset({TaskStatus.WAITING_RETRY}) | TASK_TERMINAL,
-    TaskStatus.WAITING_RETRY: frozenset({TaskStatus.PENDING, TaskStatus.CANCELLED, TaskStatus.FAILED}),
+    # Stored until the retry has ended; that it is due or running again is shown from its live instance.
+    TaskStatus.WAITING_RETRY: frozenset({TaskStatus.PENDING}) | TASK_TERMINAL,
     **{status: frozenset() for status in TASK_TERMINAL},
 }
 

@@ -18,7 +18,7 @@ async def delete_expired(database: Database, cutoff: datetime) -> int:
     ):
         async with database.transaction() as connection:
             result = await connection.exec_driver_sql(
-                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("  # noqa: S608 - own names
+                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
                 f"SELECT ctid FROM {table} WHERE {condition} LIMIT {_BATCH} FOR UPDATE SKIP LOCKED))",
                 {"cutoff": cutoff},
             )

@@ -164,7 +164,7 @@ class Partitions:
     async def _oldest_stray(self) -> date | None:
         async with self._database.transaction() as connection:
             result = await connection.exec_driver_sql(
-                f"SELECT {self._spec.key} FROM {self._spec.default} ORDER BY 1 LIMIT 1",  # noqa: S608 - own names
+                f"SELECT {self._spec.key} FROM {self._spec.default} ORDER BY 1 LIMIT 1",
             )
             value: UUID | datetime | None = result.scalar_one_or_none()
         if isinstance(value, UUID):
@@ -184,7 +184,7 @@ class Partitions:
     async def _thin(self, partition: str, cutoff: datetime) -> int:
         async with self._step() as connection:
             result = await connection.exec_driver_sql(
-                f"DELETE FROM {partition} WHERE ctid = ANY(ARRAY("  # noqa: S608 - own names
+                f"DELETE FROM {partition} WHERE ctid = ANY(ARRAY("
                 f"SELECT ctid FROM {partition} WHERE ({self._spec.keep}) IS NOT TRUE LIMIT {_BATCH}))",
                 {"cutoff": cutoff},
             )
@@ -211,15 +211,15 @@ class Partitions:
 
 async def _any_to_keep(connection: AsyncConnection, partition: str, keep: str, cutoff: datetime) -> bool:
     result = await connection.exec_driver_sql(
-        f"SELECT EXISTS (SELECT FROM {partition} WHERE {keep})",  # noqa: S608 - own names
+        f"SELECT EXISTS (SELECT FROM {partition} WHERE {keep})",
         {"cutoff": cutoff},
     )
     return bool(result.scalar_one())
 
 
 def _move_sql(source: str, target: str, condition: str, *, limit: int | None) -> str:
-    bounded = f"ctid = ANY(ARRAY(SELECT ctid FROM {source} WHERE {condition} LIMIT {limit}))"  # noqa: S608 - own names
+    bounded = f"ctid = ANY(ARRAY(SELECT ctid FROM {source} WHERE {condition} LIMIT {limit}))"
     return (
-        f"WITH moved AS (DELETE FROM {source} WHERE {bounded if limit else condition} RETURNING *) "  # noqa: S608
+        f"WITH moved AS (DELETE FROM {source} WHERE {bounded if limit else condition} RETURNING *) "
         f"INSERT INTO {target} SELECT * FROM moved"
     )

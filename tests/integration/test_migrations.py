@@ -90,9 +90,9 @@ def test_a_table_that_stays_locked_is_reported_and_nothing_is_changed(
     monkeypatch.setattr(migrate, "_TABLE_LOCK_PAUSE_SECONDS", 0.01)
     before = describe(fresh_database_url)
     with psycopg.connect(fresh_database_url) as reader:
-        reader.execute("SELECT FROM sched_job")
+        reader.execute("SELECT FROM sched_task")
         with pytest.raises(Conflict, match="stayed locked"):
-            migrate.downgrade(fresh_database_url, "base")
+            migrate.downgrade(fresh_database_url, "0001")
     assert describe(fresh_database_url) == before
 
 

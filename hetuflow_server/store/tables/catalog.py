@@ -38,6 +38,8 @@ namespace = Table(
     json_object("labels"),
     created_now(),
     created_now("updated_at"),
+    # When its expired claims were last looked for: a long gap means the servers were away, not the agents.
+    instant("rescued_at"),
     UniqueConstraint("name"),
     CheckConstraint(_NAME_RULE, name="name"),
     CheckConstraint("weight BETWEEN 1 AND 10000", name="weight"),

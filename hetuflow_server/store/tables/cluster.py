@@ -23,6 +23,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from hetuflow_core.states import AgentStatus
+from hetuflow_server.store.tables.access import agent_token
 from hetuflow_server.store.tables.base import (
     add_guard,
     created_now,
@@ -140,7 +141,10 @@ agent = Table(
     created_now(),
     instant("registered_at"),
     instant("last_seen_at"),
+    # The token it registered with: nobody else may take its name.
+    Column("token_id", Uuid, ForeignKey(agent_token.c.id)),
     UniqueConstraint("name"),
+    UniqueConstraint("session_id"),
     one_of("status", AgentStatus),
     CheckConstraint("slots BETWEEN 1 AND 10000", name="slots"),
     CheckConstraint("session_id IS NULL OR registered_at IS NOT NULL", name="session"),

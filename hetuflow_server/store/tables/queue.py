@@ -64,6 +64,8 @@ task = Table(
     Column("created_by", Text),
     created_now(),
     instant("finished_at"),
+    # How often it was repeated (`/retry`); counted under its row lock.
+    Column("repetitions", Integer, nullable=False, server_default=text("0")),
     one_of("status", TaskStatus),
     CheckConstraint(f"(status IN ({in_list(TASK_TERMINAL)})) = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("priority BETWEEN 0 AND 1000", name="priority"),
@@ -265,7 +267,9 @@ late_report = Table(
 Index("sched_late_report_instance_id_idx", late_report.c.instance_id)
 Index("sched_late_report_reported_at_idx", late_report.c.reported_at)
 
-_SHARED = ", ".join(column.name for column in _instance_columns())
+# What the move to the history copies, in one order.
+SHARED_COLUMNS = tuple(column.name for column in _instance_columns())
+_SHARED = ", ".join(SHARED_COLUMNS)
 INSTANCE_VIEW = f"""
 CREATE VIEW sched_task_instance_all AS
 SELECT {_SHARED}, held_reason, lease_until, NULL::text AS reason, NULL::integer AS exit_code,
@@ -275,5 +279,5 @@ FROM sched_task_instance
 UNION ALL
 SELECT {_SHARED}, NULL, NULL, reason, exit_code, signal, message, output, usage, finished_at
 FROM sched_task_instance_history
-"""  # noqa: S608 - column names of our own tables
+"""
 after_create(metadata, INSTANCE_VIEW)

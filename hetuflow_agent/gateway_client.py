@@ -1,0 +1,292 @@
+"""Every word the agent says to a server: the only place on the agent that speaks HTTP to it.
+
+What goes wrong is told in the project's errors, so that callers decide by meaning:
+
+    no answer, 408, 425, 429, 5xx     Unanswered     ask again later; `retry_after` is what the server asked for
+    401 / 403                         Unauthenticated / Denied
+    409 agent.session_replaced        Conflict       and `on_replaced` is told: this process has to end
+    any other 4xx                     Conflict, NotFound, TooLarge or Invalid, with the server's own words
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, TypeVar
+from uuid import UUID
+
+import httpx
+import msgspec
+
+from hetuflow_core import __version__
+from hetuflow_core.errors import (
+    Conflict,
+    Denied,
+    HetuflowError,
+    Invalid,
+    NotFound,
+    ServerUnreachable,
+    TooLarge,
+    Unauthenticated,
+)
+from hetuflow_core.ids import milliseconds, new_id
+from hetuflow_core.messages import (
+    GATEWAY_PATH,
+    Envelope,
+    Heartbeat,
+    HeartbeatKept,
+    LogChunks,
+    LogChunksTaken,
+    MessageKind,
+    Metadata,
+    Poll,
+    Polled,
+    Register,
+    Registered,
+    Reports,
+    ReportsTaken,
+)
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.runtime.config_keys import Secret
+from hetuflow_core.tracing import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext, new_trace
+from hetuflow_agent.server_clock import ServerClock
+
+SESSION_REPLACED: Final = "agent.session_replaced"
+
+_CONNECT_TIMEOUT: Final = 5.0
+_ANSWER_TIMEOUT: Final = 20.0
+# Added to the time a long-poll waits at the server.
+_POLL_SLACK: Final = 10.0
+# Shorter than servers and balancers keep idle connections (60 s and more).
+_KEEPALIVE: Final = 30.0
+_LONGEST_RETRY_AFTER: Final = 300.0
+_LONGEST_DETAIL: Final = 300
+
+A = TypeVar("A", Registered, Polled, HeartbeatKept, ReportsTaken, LogChunksTaken)
+
+
+class Unanswered(ServerUnreachable):
+    """No usable answer came; the request may or may not have had its effect."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What matters of an RFC 9457 problem."""
+
+    title: str = ""
+    detail: str = ""
+    code: str = ""
+
+
+@dataclass(slots=True)
+class Session:
+    """One process life of this agent; the server fills in its wishes at registration."""
+
+    session_id: UUID
+    heartbeat_every: float = 5.0
+    poll_wait_ms: int = 20_000
+    agent_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Correspondent:
+    """What both clients share: who we are, how a message is written, how an answer is read."""
+
+    server_url: str
+    token: Secret
+    clock: Clock
+    server_clock: ServerClock
+    on_replaced: Callable[[HetuflowError], None]
+    random_bytes: Callable[[int], bytes] = os.urandom
+    trace: TraceContext = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trace", new_trace(self.random_bytes(TRACE_ID_BYTES + SPAN_ID_BYTES)))
+
+    def client_settings(self) -> dict[str, Any]:
+        return {
+            "base_url": self.server_url.rstrip("/") + GATEWAY_PATH,
+            "headers": {
+                "Authorization": f"Bearer {self.token.reveal()}",
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                "User-Agent": f"hetuflow-agent/{__version__}",
+            },
+            "timeout": httpx.Timeout(_ANSWER_TIMEOUT, connect=_CONNECT_TIMEOUT),
+            "limits": httpx.Limits(max_connections=8, keepalive_expiry=_KEEPALIVE),
+        }
+
+    def write(self, kind: MessageKind, payload: object) -> bytes:
+        now = self.clock.now()
+        metadata = Metadata(self.trace.child(self.random_bytes(SPAN_ID_BYTES)).traceparent())
+        message_id = new_id(now, self.random_bytes(10))
+        return msgspec.json.encode(Envelope(message_id, milliseconds(now), kind, payload, metadata))
+
+    def read(self, response: httpx.Response, answer: type[A]) -> A:
+        error = refusal(response.status_code, response.headers, response.content, self.clock.now())
+        if error is not None:
+            if isinstance(error, Conflict) and error.code == SESSION_REPLACED:
+                self.on_replaced(error)
+            raise error
+        try:
+            return msgspec.json.decode(response.content, type=Envelope[answer]).payload  # type: ignore[valid-type]  # mypy takes no variable as a type argument
+        except msgspec.MsgspecError as broken:
+            raise Unanswered(
+                f"{self.server_url} answered with something that is no gateway message ({broken}): "
+                "check that agent.server_url names a Hetuflow server."
+            ) from broken
+
+    def unreachable(self, error: httpx.HTTPError) -> Unanswered:
+        what = str(error) or type(error).__name__
+        return Unanswered(
+            f"The server at {self.server_url} cannot be reached ({what}): "
+            "check that it runs and that agent.server_url is right."
+        )
+
+
+class Gateway:
+    """The asynchronous client: one connection pool for polls, reports and logs."""
+
+    name = "gateway client"
+
+    def __init__(self, correspondent: Correspondent) -> None:
+        self._correspondent = correspondent
+        self._clock = correspondent.clock
+        self._server_clock = correspondent.server_clock
+        self._client: httpx.AsyncClient | None = None
+
+    async def start(self) -> None:
+        self._client = httpx.AsyncClient(**self._correspondent.client_settings())
+
+    async def stop(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.aclose()
+
+    async def register(self, request: Register) -> Registered:
+        return await self._ask("/register", MessageKind.REGISTER, request, Registered)
+
+    async def poll(self, request: Poll) -> Polled:
+        # The answer waited for work, so it says nothing about the clock.
+        timeout = httpx.Timeout(request.wait_ms / 1000 + _POLL_SLACK, connect=_CONNECT_TIMEOUT)
+        return await self._ask("/poll", MessageKind.POLL, request, Polled, timeout=timeout, prompt=False)
+
+    async def reports(self, request: Reports) -> ReportsTaken:
+        return await self._ask("/reports", MessageKind.REPORTS, request, ReportsTaken)
+
+    async def logs(self, request: LogChunks) -> LogChunksTaken:
+        return await self._ask("/logs", MessageKind.LOG_CHUNKS, request, LogChunksTaken)
+
+    async def _ask(
+        self,
+        path: str,
+        kind: MessageKind,
+        payload: object,
+        answer: type[A],
+        *,
+        timeout: httpx.Timeout | None = None,
+        prompt: bool = True,
+    ) -> A:
+        if self._client is None:
+            raise Unanswered("The connection to the server is closed: start the agent again.")
+        content = self._correspondent.write(kind, payload)
+        sent = self._clock.boottime()
+        try:
+            if timeout is None:
+                response = await self._client.post(path, content=content)
+            else:
+                response = await self._client.post(path, content=content, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise self._correspondent.unreachable(error) from error
+        received = self._clock.boottime()
+        taken = self._correspondent.read(response, answer)
+        if prompt:
+            self._server_clock.learn(sent, received, taken.server_time)
+        return taken
+
+
+class BlockingGateway:
+    """The same for the heartbeat, which lives in a thread of its own."""
+
+    def __init__(self, correspondent: Correspondent) -> None:
+        self._correspondent = correspondent
+        self._client = httpx.Client(**correspondent.client_settings())
+
+    def close(self) -> None:
+        self._client.close()
+
+    def heartbeat(self, request: Heartbeat, *, timeout: float) -> HeartbeatKept:
+        correspondent = self._correspondent
+        content = correspondent.write(MessageKind.HEARTBEAT, request)
+        sent = correspondent.clock.boottime()
+        try:
+            response = self._client.post("/heartbeat", content=content, timeout=timeout)
+        except httpx.HTTPError as error:
+            raise correspondent.unreachable(error) from error
+        received = correspondent.clock.boottime()
+        kept = correspondent.read(response, HeartbeatKept)
+        correspondent.server_clock.learn(sent, received, kept.server_time)
+        return kept
+
+
+def refusal(status: int, headers: httpx.Headers, body: bytes, now: datetime) -> HetuflowError | None:
+    """What an answer's status means; None for success."""
+    if 200 <= status < 300:  # noqa: PLR2004  the range HTTP calls success
+        return None
+    problem = _problem(body)
+    said = problem.detail or problem.title or f"HTTP status {status}"
+    code = problem.code or None
+    if status in (408, 425, 429) or status >= 500:  # noqa: PLR2004  the range HTTP calls server errors
+        return Unanswered(
+            f"The server cannot answer now: {said}", retry_after=retry_after(headers.get("Retry-After"), now)
+        )
+    match status:
+        case 401:
+            return Unauthenticated(f"The server does not accept this agent's token: {said}", code=code)
+        case 403:
+            return Denied(f"The server denies this to the agent: {said}", code=code)
+        case 404:
+            return NotFound(
+                f"The server does not know this address ({said}): check agent.server_url.", code=code
+            )
+        case 409:
+            return Conflict(said, code=code)
+        case 413:
+            return TooLarge(f"The server finds the request too large: {said}", code=code)
+        case _ if "Location" in headers:
+            return Invalid(
+                f"The server points to {headers['Location']}: set agent.server_url to the address behind it."
+            )
+        case _:
+            return Invalid(f"The server refuses the request: {said}", code=code)
+
+
+def retry_after(value: str | None, now: datetime) -> float | None:
+    """The header in seconds, in either of its forms and within reason."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isdecimal():
+        seconds = float(text)
+    else:
+        try:
+            at = parsedate_to_datetime(text)
+        except ValueError:
+            return None
+        at = at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+        seconds = (at - now).total_seconds()
+    return min(max(0.0, seconds), _LONGEST_RETRY_AFTER)
+
+
+def _problem(body: bytes) -> Problem:
+    try:
+        problem = msgspec.json.decode(body, type=Problem)
+    except msgspec.MsgspecError:  # a proxy's page, or nothing at all
+        return Problem()
+    return Problem(problem.title, problem.detail[:_LONGEST_DETAIL], problem.code)

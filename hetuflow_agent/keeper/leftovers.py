@@ -1,0 +1,59 @@
+"""Ends what an agent that was killed has left running; nobody can know any more how it would have ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Final
+
+from hetuflow_agent.keeper.proc import Identity, Stat, all_pids, has_any_marker, is_living, send, stat_of, tree
+
+_GRACE: Final = 2.0
+_LOOK_EVERY: Final = 0.02
+_LONGEST: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """`identity` is None when the agent died before it could write it down; the marker still finds it."""
+
+    identity: Identity | None
+    marker: str
+
+
+def end_leftovers(leftovers: Collection[Leftover]) -> int:
+    """TERM, two seconds, KILL; the number of processes that were there. Blocks: call it in a thread."""
+    found = _living(leftovers)
+    count = len(found)
+    for stat in found:
+        send(stat, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE
+    while (found := _living(leftovers)) and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY)
+    deadline = time.monotonic() + _LONGEST
+    while found and time.monotonic() < deadline:
+        for stat in found:
+            send(stat, signal.SIGKILL)
+        time.sleep(_LOOK_EVERY)
+        found = _living(leftovers)
+    return count
+
+
+def _living(leftovers: Collection[Leftover]) -> list[Stat]:
+    mains = {
+        each.identity.pid for each in leftovers if each.identity is not None and is_living(each.identity)
+    }
+    markers = {each.marker.encode() for each in leftovers}
+    stats = [found for pid in all_pids() if (found := stat_of(pid)) is not None and found.living]
+    roots = {
+        stat.pid
+        for stat in stats
+        if stat.pid in mains
+        or stat.session in mains
+        or stat.group in mains
+        or has_any_marker(stat.pid, markers)
+    }
+    family = tree(roots)
+    return [stat for stat in stats if stat.pid in family]

@@ -1,0 +1,127 @@
+"""What /proc tells about processes: who they are, whose children, and which task's marker they carry.
+
+A pid alone names nobody: it is used again. (pid, start time, boot) does.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+_PROC: Final = Path("/proc")
+_DEAD_STATES: Final = frozenset("ZXx")
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    pid: int
+    start_ticks: int
+    boot_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    pid: int
+    state: str
+    parent: int
+    group: int
+    session: int
+    start_ticks: int
+
+    @property
+    def living(self) -> bool:
+        return self.state not in _DEAD_STATES
+
+
+@cache
+def boot_id() -> str:
+    """Differs after every boot of the machine."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def stat_of(pid: int) -> Stat | None:
+    """None for a process that does not exist (any more)."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name stands in brackets and may contain anything, brackets and spaces too.
+    fields = text[text.rindex(")") + 2 :].split()
+    return Stat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def identity_of(pid: int) -> Identity | None:
+    found = stat_of(pid)
+    return Identity(pid, found.start_ticks, boot_id()) if found is not None else None
+
+
+def is_living(identity: Identity) -> bool:
+    if identity.boot_id != boot_id():
+        return False
+    found = stat_of(identity.pid)
+    return found is not None and found.living and found.start_ticks == identity.start_ticks
+
+
+def all_pids() -> Iterator[int]:
+    for name in os.listdir(_PROC):  # noqa: PTH208  thousands of names: no Path object for each
+        if name.isdecimal():
+            yield int(name)
+
+
+@cache
+def _kernel_lists_children() -> bool:
+    return (_PROC / "thread-self/children").exists()
+
+
+def children_of(pid: int) -> list[int]:
+    if not _kernel_lists_children():
+        return [found.pid for each in all_pids() if (found := stat_of(each)) and found.parent == pid]
+    found_pids: list[int] = []
+    with suppress(FileNotFoundError, ProcessLookupError):
+        for thread in os.listdir(_PROC / str(pid) / "task"):  # noqa: PTH208  names are all that is needed
+            with suppress(FileNotFoundError, ProcessLookupError):
+                text = (_PROC / str(pid) / "task" / thread / "children").read_text(encoding="ascii")
+                found_pids += map(int, text.split())
+    return found_pids
+
+
+def tree(roots: Collection[int]) -> set[int]:
+    """The roots and everything below them."""
+    found: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        pid = waiting.pop()
+        if pid not in found:
+            found.add(pid)
+            waiting += children_of(pid)
+    return found
+
+
+def has_any_marker(pid: int, markers: set[bytes]) -> bool:
+    """Whether the process was started with one of `markers` (NAME=value) in its environment."""
+    try:
+        environment = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:  # gone, or another user's
+        return False
+    return not markers.isdisjoint(environment.split(b"\0"))
+
+
+def send(stat: Stat, number: signal.Signals) -> None:
+    """Signal exactly that process: a pid that was given to another meanwhile is left alone."""
+    try:
+        descriptor = os.pidfd_open(stat.pid)
+    except OSError:
+        return
+    try:
+        now = stat_of(stat.pid)
+        if now is not None and now.start_ticks == stat.start_ticks:
+            with suppress(OSError):  # ended meanwhile, or another user's
+                signal.pidfd_send_signal(descriptor, number)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,197 @@
+"""The loop that ships logs of everything under way, a megabyte per request, the claims taking turns.
+
+A result is reported after its log (`drained`), and a claim's folder goes when both are done. Memory holds one
+request's worth; the files themselves are the buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+from uuid import UUID
+
+import structlog
+
+from hetuflow_agent.backoff import Backoff
+from hetuflow_agent.gateway_client import Session, Unanswered
+from hetuflow_agent.logs.tail import ClaimLog
+from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_core.errors import Conflict, HetuflowError, HostBlocked, Invalid, TooLarge
+from hetuflow_core.messages import LogChunk, LogChunks, LogChunksTaken
+from hetuflow_core.runtime.loop import Loop, Timers
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
+
+_EVERY: Final = 0.2
+_REQUEST_BYTES: Final = 1024 * 1024
+_REQUEST_CHUNKS: Final = 500
+_STOP_BUDGET: Final = 5.0
+
+
+class LogGateway(Protocol):
+    async def logs(self, request: LogChunks) -> LogChunksTaken: ...
+
+
+class FinishedRecords(Protocol):
+    async def remove(self, tokens: Sequence[UUID]) -> None: ...
+
+
+class LogShipper:
+    name = "log shipper"
+
+    def __init__(
+        self,
+        gateway: LogGateway,
+        session: Session,
+        records: FinishedRecords,
+        *,
+        timers: Timers,
+        rng: random.Random,
+        on_drained: Callable[[], None],
+    ) -> None:
+        self._gateway = gateway
+        self._session = session
+        self._records = records
+        self._on_drained = on_drained
+        self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
+        self._removing: set[UUID] = set()
+        self._backoff = Backoff(rng)
+        self._request_chunks = _REQUEST_CHUNKS
+        self._stopping = asyncio.Event()
+        self._loop = Loop(self.name, self.run_once, timers=timers, rng=rng, every=_EVERY, jitter=0.0)
+
+    async def start(self) -> None:
+        await self._loop.start()
+
+    async def stop(self) -> None:
+        """Ship what has ended, for a few seconds; the rest follows at the next start."""
+        self._stopping.set()
+        await self._loop.stop()
+        with suppress(TimeoutError, HetuflowError):
+            async with asyncio.timeout(_STOP_BUDGET):
+                while any(not each.drained for each in self._logs.values()) and await self._ship() > 0:
+                    pass
+
+    def follow(self, instance_id: UUID, token: UUID, directory: ClaimDirectory) -> None:
+        """Begin to ship what appears in a claim's files."""
+        self._logs[token] = ClaimLog(instance_id, token, directory)
+
+    def close(self, token: UUID) -> None:
+        """Nothing more will be written: what is there now is the whole log."""
+        found = self._logs.get(token)
+        if found is not None:
+            found.close()
+            self._loop.wake()
+
+    def drained(self, token: UUID) -> bool:
+        found = self._logs.get(token)
+        return found is None or found.drained
+
+    async def taken(self, tokens: Sequence[UUID]) -> list[UUID]:
+        """The server has these results; the ones that still have a log to ship. The others' folders are gone."""
+        left = []
+        for token in tokens:
+            found = self._logs.get(token)
+            if found is not None:
+                found.taken = True
+                left += [] if found.drained else [token]
+        await self._clear()
+        return left
+
+    async def drop(self, token: UUID) -> None:
+        """Ship nothing more of it and remove its folder: nobody wants it."""
+        found = self._logs.pop(token, None)
+        if found is not None:
+            await asyncio.to_thread(found.directory.remove)
+
+    async def run_once(self) -> int:
+        try:
+            shipped = await self._ship()
+        except (Invalid, TooLarge) as error:
+            self._shrink(error)
+            return 1
+        except Conflict:
+            return 0  # the session was replaced: the process is about to end
+        except HetuflowError as error:
+            delay = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            log.warning("Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2))
+            await self._pause(delay)
+            return 0
+        await self._clear()
+        # Small pieces wait for company; a full request means that there is more.
+        return 1 if shipped >= _REQUEST_BYTES // 2 else 0
+
+    async def _ship(self) -> int:
+        """Send one request; the bytes it carried before compression."""
+        batch = await asyncio.to_thread(self._gather)
+        if not batch:
+            self._tell_drained(batch)
+            return 0
+        chunks = [chunk for _, chunk in batch]
+        answer = await self._gateway.logs(LogChunks(self._session.session_id, chunks))
+        self._backoff.succeed()
+        self._request_chunks = _REQUEST_CHUNKS
+        for (found, chunk), result in zip(batch, answer.results, strict=False):
+            found.apply(chunk, result)
+        self._tell_drained(batch)
+        return sum(chunk.byte_length for chunk in chunks)
+
+    def _gather(self) -> list[tuple[ClaimLog, LogChunk]]:
+        """Reads and compresses, so it runs in a thread. Who got a turn goes to the end of the line."""
+        batch: list[tuple[ClaimLog, LogChunk]] = []
+        room = _REQUEST_BYTES
+        for token, found in list(self._logs.items()):
+            if room <= 0 or len(batch) >= self._request_chunks:
+                break
+            for chunk in found.chunks(room):
+                batch.append((found, chunk))
+                room -= chunk.byte_length
+            if token in self._logs:
+                with suppress(KeyError):  # dropped meanwhile
+                    self._logs.move_to_end(token)
+        return batch
+
+    def _shrink(self, error: HetuflowError) -> None:
+        """The server refuses a whole request: find the chunk that it minds and give that log up."""
+        if self._request_chunks > 1:
+            self._request_chunks = max(1, self._request_chunks // 8)
+            return
+        token, found = next(reversed(self._logs.items()))
+        log.error(
+            "The server refuses a log; the rest of it is given up.",
+            instance_id=str(found.instance_id),
+            claim=str(token)[:8],
+            error=error.message,
+        )
+        for stream in found.streams.values():
+            stream.refused = True
+        self._on_drained()
+
+    def _tell_drained(self, batch: list[tuple[ClaimLog, LogChunk]]) -> None:
+        if any(found.drained for found, _ in batch):
+            self._on_drained()
+
+    async def _clear(self) -> None:
+        """Remove folders of claims that are reported and shipped; then their records."""
+        done = [found for found in self._logs.values() if found.taken and found.drained]
+        for found in done:
+            self._logs.pop(found.token, None)
+        if not done:
+            return
+        await asyncio.to_thread(_remove_all, done)
+        with suppress(HostBlocked):  # the record stays and the next start finds nothing to ship
+            await self._records.remove([found.token for found in done])
+
+    async def _pause(self, delay: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._stopping.wait()
+
+
+def _remove_all(logs: Sequence[ClaimLog]) -> None:
+    for found in logs:
+        found.directory.remove()

@@ -1,0 +1,1 @@
+"""Runs what was assigned: one attempt is one pipeline of named steps."""

@@ -1,0 +1,72 @@
+"""What time it is at the server, reckoned from its answers.
+
+Due times are the server's, so starting work at the exact instant needs the server's clock. A sample takes the
+middle between sending and receiving as the moment the server stamped its answer; that errs by at most half
+the round trip. An old sample also errs by how far two clocks may drift apart since. The sample with the least
+possible error wins. Everything is measured on boottime, which neither steps nor stops while the machine sleeps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from hetuflow_core.runtime.clock import Clock
+
+# Two clocks kept by NTP differ by less; a clock nobody keeps may drift this much.
+_DRIFT: Final = 100e-6
+_SAMPLES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """`offset` is server time minus boottime, in seconds; `taken_at` is boottime."""
+
+    offset: float
+    round_trip: float
+    taken_at: float
+
+    def error(self, now: float) -> float:
+        return self.round_trip / 2 + max(0.0, now - self.taken_at) * _DRIFT
+
+
+def sample(sent: float, received: float, server_ms: int) -> Sample:
+    # The server cuts its time to whole milliseconds: on average half a one is missing.
+    server = (server_ms + 0.5) / 1000
+    return Sample(server - (sent + received) / 2, received - sent, received)
+
+
+def best(samples: deque[Sample], now: float) -> Sample | None:
+    return min(samples, key=lambda one: one.error(now), default=None)
+
+
+class ServerClock:
+    """Fed and asked from any thread; before the first answer it is this machine's wall clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
+
+    def learn(self, sent: float, received: float, server_ms: int) -> None:
+        """Note an answer; `sent` and `received` are boottime."""
+        with self._lock:
+            self._samples.append(sample(sent, received, server_ms))
+
+    def now_ms(self) -> int:
+        """Epoch milliseconds at the server."""
+        return int((self._clock.boottime() + self._offset()) * 1000)
+
+    def boottime_of(self, server_ms: int) -> float:
+        """When this machine's boottime will be (or was) at `server_ms` of the server."""
+        return server_ms / 1000 - self._offset()
+
+    def _offset(self) -> float:
+        now = self._clock.boottime()
+        with self._lock:
+            chosen = best(self._samples, now)
+        if chosen is not None:
+            return chosen.offset
+        return self._clock.now().timestamp() - now

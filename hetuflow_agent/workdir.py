@@ -1,0 +1,182 @@
+"""The agent's folder on disk, and the folder of each claim in it.
+
+DIR/lock                    held with flock by the agent that uses DIR; holds its pid
+DIR/records.db              the journal and the outbox (see outbox.py)
+DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output, script
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import structlog
+
+from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.workdir")
+
+DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+# Below this no more work is taken: what is under way still has to write its logs and results.
+_LEAST_FREE_BYTES: Final = 32 * 1024 * 1024
+_LEAST_FREE_FILES: Final = 256
+
+STREAMS: Final = ("stdout", "stderr")
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDirectory:
+    """Where one claim lives on disk."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def script(self) -> Path:
+        return self.root / "script"
+
+    def stream(self, name: str) -> Path:
+        return self.root / name
+
+    def make(self) -> None:
+        """Make it anew; an earlier attempt to make it may have left something."""
+        if self.root.exists():
+            self.remove()
+        self.work.mkdir(parents=True, mode=0o700)
+        self.root.chmod(0o700)
+        for path in (self.output, *(self.stream(name) for name in STREAMS)):
+            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+
+    def write_script(self, text: str) -> Path:
+        descriptor = os.open(self.script, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o700)
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            file.write(text)
+        return self.script
+
+    def remove(self) -> None:
+        shutil.rmtree(self.root, onerror=_insist)
+
+
+class DataDirectory:
+    """The folder as a part of the application: made, checked and locked at the start."""
+
+    name = "data directory"
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._lock: int | None = None
+        self._reported_full = False
+
+    @property
+    def records(self) -> Path:
+        return self.root / "records.db"
+
+    @property
+    def instances(self) -> Path:
+        return self.root / "instances"
+
+    def claim(self, instance_id: UUID, claim_no: int) -> ClaimDirectory:
+        return ClaimDirectory(self.instances / f"{instance_id}-{claim_no}")
+
+    async def start(self) -> None:
+        if self.root.exists() and not self.root.is_dir():
+            raise DataDirectoryUnusable(f"{self.root} is a file: name a folder as agent.data_dir.")
+        with _blaming(self.root):
+            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = self._take_lock()
+            self.instances.mkdir(exist_ok=True, mode=0o700)
+
+    async def stop(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+    def strays(self, wanted: set[str]) -> list[ClaimDirectory]:
+        """Folders of claims that nothing on record belongs to."""
+        with suppress(FileNotFoundError):
+            return [ClaimDirectory(path) for path in self.instances.iterdir() if path.name not in wanted]
+        return []
+
+    def has_room(self) -> bool:
+        """Whether there is room for more work; the change is logged, not every look."""
+        full = self._is_full()
+        if full and not self._reported_full:
+            log.error(
+                "The disk is nearly full and no more work is taken: free some space.", path=str(self.root)
+            )
+        elif self._reported_full and not full:
+            log.info("There is room on the disk again and work is taken.", path=str(self.root))
+        self._reported_full = full
+        return not full
+
+    def _is_full(self) -> bool:
+        try:
+            room = os.statvfs(self.root)
+        except OSError:
+            return True
+        # A file system without a fixed number of files says 0 of 0.
+        few_files = room.f_files > 0 and room.f_favail < _LEAST_FREE_FILES
+        return room.f_bavail * room.f_frsize < _LEAST_FREE_BYTES or few_files
+
+    def _take_lock(self) -> int:
+        lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(lock, 32).decode(errors="replace").strip()
+            os.close(lock)
+            raise DataDirectoryUnusable(
+                f"{self.root} is in use by another agent (process {holder or 'unknown'}): "
+                "stop that one or set another agent.data_dir."
+            ) from None
+        os.ftruncate(lock, 0)
+        os.write(lock, b"%d\n" % os.getpid())
+        return lock
+
+
+@contextmanager
+def _blaming(folder: Path) -> Iterator[None]:
+    """Turns what the operating system refuses into what the user can do about it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_FULL_ERRORS:
+            raise DiskFull(
+                f"The disk that holds {folder} is full: free some space or set another agent.data_dir."
+            ) from error
+        raise DataDirectoryUnusable(
+            f"{folder} cannot be used as data directory ({error.strerror or error}): "
+            "set agent.data_dir to a folder that this user may write to."
+        ) from error
+
+
+def _insist(function: Callable[..., Any], path: str, failure: Any) -> None:
+    """A task may have taken its own folders' write permission away; what still stays is logged."""
+    if isinstance(failure[1], FileNotFoundError):
+        return
+    try:
+        parent = Path(path).parent
+        parent.chmod(stat.S_IRWXU)
+        if Path(path).is_dir() and not Path(path).is_symlink():
+            Path(path).chmod(stat.S_IRWXU)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            function(path)
+    except OSError as error:
+        log.warning("Something in a finished task's folder cannot be removed.", path=path, error=str(error))

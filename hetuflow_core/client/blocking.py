@@ -1,0 +1,177 @@
+"""The client for programs that wait for each call."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+import random
+import time
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import httpx
+
+from hetuflow_core.client import following, operations
+from hetuflow_core.client.endpoint import Endpoint
+from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Now, Open, Pause, Plan, Read, Send, Stream
+from hetuflow_core.client.wire import (
+    DEFAULT_TIMEOUT_SECONDS,
+    answer_of,
+    client_options,
+    no_answer,
+    request_options,
+    stream_options,
+)
+from hetuflow_core.runtime.clock import Clock, SystemClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BlockingTransport:
+    """Carries plans out, one need after the other. Threads may share it."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        clock: Clock | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._endpoint = Endpoint.resolve(url, api_key, os.environ)
+        self._clock = clock or SystemClock()
+        self._draw = draw
+        self._http = httpx.Client(**client_options(self._endpoint, timeout))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(url={self._endpoint.url!r})"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    @property
+    def url(self) -> str:
+        return self._endpoint.url
+
+    def carry_out(self, plan: Plan[T]) -> T:
+        with ExitStack() as opened:
+            outcome: Any = None
+            while True:
+                try:
+                    need = plan.send(outcome)
+                except StopIteration as done:
+                    result: T = done.value
+                    return result
+                outcome = self._meet(need, opened)
+
+    def iterate(self, plan: Stream[T]) -> Generator[T, None, None]:
+        # The stack closes the connection also when the caller stops iterating half-way.
+        with ExitStack() as opened:
+            outcome: Any = None
+            while True:
+                try:
+                    need = plan.send(outcome)
+                except StopIteration:
+                    return
+                if isinstance(need, Emit):
+                    outcome = None
+                    yield need.item
+                else:
+                    outcome = self._meet(need, opened)
+
+    def _meet(self, need: Send | Open | Read | Pause | Now, opened: ExitStack) -> Any:
+        match need:
+            case Pause(least, spread):
+                time.sleep(least + spread * self._draw())
+                return None
+            case Now():
+                return self._clock.boottime()
+        try:
+            match need:
+                case Send(request):
+                    response = self._http.request(**request_options(self._endpoint, request))
+                    return answer_of(self._endpoint, response)
+                case Open(request):
+                    return self._open(stream_options(self._endpoint, request), opened)
+                case Read(answer):
+                    return next(answer.chunks, None)
+        except httpx.RequestError as error:
+            return no_answer(self._endpoint, error)
+
+    def _open(self, options: dict[str, Any], opened: ExitStack) -> Answer | NoAnswer:
+        opened.close()
+        response = opened.enter_context(self._http.stream(**options))
+        if response.is_success:
+            return answer_of(self._endpoint, response, chunks=response.iter_bytes())
+        response.read()
+        return answer_of(self._endpoint, response)
+
+
+def _call(build: Callable[P, Plan[T]]) -> Callable[Concatenate[BlockingTransport, P], T]:
+    @functools.wraps(build)
+    def call(self: BlockingTransport, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.carry_out(build(*args, **kwargs))
+
+    return with_self(call, build)
+
+
+def _iteration(
+    build: Callable[P, Stream[T]],
+) -> Callable[Concatenate[BlockingTransport, P], Generator[T, None, None]]:
+    @functools.wraps(build)
+    def iterate(self: BlockingTransport, /, *args: P.args, **kwargs: P.kwargs) -> Generator[T, None, None]:
+        return self.iterate(build(*args, **kwargs))
+
+    return with_self(iterate, build)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_self(method: F, build: Callable[..., Any]) -> F:
+    """Let help() show the parameters of `build` behind a `self`."""
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    signature = inspect.signature(build)
+    shown = signature.replace(parameters=[own, *signature.parameters.values()], return_annotation=own.empty)
+    vars(method)["__signature__"] = shown
+    return method
+
+
+class Hetuflow(BlockingTransport):
+    """A Hetuflow server, asked over REST. Errors are those of `hetuflow_core.errors`.
+
+    `url` and `api_key` default to HETUFLOW_URL and HETUFLOW_API_KEY, the address then to
+    http://127.0.0.1:8600.
+
+        with Hetuflow() as hetuflow:
+            job = hetuflow.job("default", "nightly-report")
+            task = hetuflow.run(job.id, params={"who": "me"}, idempotency_key="report-2026-07-01")
+            print(hetuflow.wait(task.id, timeout=600).status)
+    """
+
+    apply = _call(operations.apply)
+    jobs = _iteration(operations.jobs)
+    job = _call(operations.job)
+    job_by_id = _call(operations.job_by_id)
+    run = _call(operations.run)
+    run_many = _call(operations.run_many)
+    task = _call(operations.task)
+    tasks = _iteration(operations.tasks)
+    cancel = _call(operations.cancel)
+    retry = _call(operations.retry)
+    wait = _call(operations.wait)
+    logs = _call(operations.logs)
+    log_chunks = _iteration(operations.log_chunks)
+    follow_logs = _iteration(following.follow_logs)
+    info = _call(operations.info)
+    status = _call(operations.status)

@@ -1,0 +1,72 @@
+"""Where the server is and how to get in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import urlsplit
+
+from hetuflow_core.errors import ConfigInvalid
+
+DEFAULT_URL: Final = "http://127.0.0.1:8600"
+URL_VARIABLE: Final = "HETUFLOW_URL"
+KEY_VARIABLE: Final = "HETUFLOW_API_KEY"
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    url: str
+    # Kept out of repr, and so out of tracebacks and logs.
+    api_key: str | None = field(repr=False)
+
+    @classmethod
+    def resolve(cls, url: str | None, api_key: str | None, env: Mapping[str, str]) -> Endpoint:
+        return cls(
+            checked_url(url or env.get(URL_VARIABLE) or DEFAULT_URL),
+            checked_key(api_key or env.get(KEY_VARIABLE) or None),
+        )
+
+    @property
+    def encrypted(self) -> bool:
+        return self.url.startswith("https:")
+
+
+def checked_url(url: str) -> str:
+    """`url` without a slash at its end; `ConfigInvalid` if no request could be sent there."""
+    written = url.strip().rstrip("/")
+    try:
+        parts = urlsplit(written)
+        port = parts.port
+    except ValueError:
+        raise ConfigInvalid(f"{_shown(written)} is no address: write one such as {DEFAULT_URL}.") from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigInvalid(
+            f"The server's address carries a user or password, which are not used: leave them out and set "
+            f"{KEY_VARIABLE}."
+        )
+    if parts.scheme not in {"http", "https"} or not parts.hostname or port == 0:
+        raise ConfigInvalid(
+            f"{_shown(written)} is no server address: write http:// or https:// first, as in {DEFAULT_URL}."
+        )
+    if parts.query or parts.fragment or not written.isprintable() or " " in written:
+        raise ConfigInvalid(
+            f"{_shown(written)} has more than a server address should: write one such as {DEFAULT_URL}."
+        )
+    return written
+
+
+def checked_key(api_key: str | None) -> str | None:
+    """`api_key` without the newline a file leaves at its end; an error never shows what is in it."""
+    if api_key is None:
+        return None
+    key = api_key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigInvalid(
+            f"The API key holds characters that no key has: check {KEY_VARIABLE} or the api_key given."
+        )
+    return key
+
+
+def _shown(url: str) -> str:
+    return repr(url if len(url) <= 100 else f"{url[:100]}…")  # noqa: PLR2004  a line's worth

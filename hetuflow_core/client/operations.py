@@ -1,0 +1,228 @@
+"""The REST calls, each written once: what is asked, and what the answer means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+from uuid import UUID
+
+import msgspec
+
+from hetuflow_core.client.exchange import (
+    Answer,
+    Emit,
+    NoAnswer,
+    Now,
+    Open,
+    Pause,
+    Plan,
+    Read,
+    Request,
+    Stream,
+)
+from hetuflow_core.client.following import PATIENCE_SECONDS
+from hetuflow_core.client.problems import decoded, error_of
+from hetuflow_core.client.retrying import answered
+from hetuflow_core.errors import NotFound, ServerUnreachable
+from hetuflow_core.resources import (
+    ApplyRequest,
+    ApplyResult,
+    Job,
+    Page,
+    QueueSummary,
+    RunRequest,
+    RunsRequest,
+    ServerInfo,
+    Task,
+    TaskDetail,
+    TaskList,
+)
+from hetuflow_core.states import TASK_TERMINAL
+
+T = TypeVar("T")
+
+_FIRST_LOOK_AFTER: Final = 0.1
+_LOOK_AT_LEAST_EVERY: Final = 1.0
+
+
+def apply(documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> Plan[ApplyResult]:
+    """Create and change what the documents (as in job files) say, all of it or nothing.
+
+    With `dry_run` nothing is changed and the result says what would be.
+    """
+    request = ApplyRequest([dict(document) for document in documents])
+    return (yield from _post("/apply", request, ApplyResult, query={"dry_run": dry_run}))
+
+
+def jobs(
+    *, namespace: str | None = None, name: str | None = None, page_size: int | None = None
+) -> Stream[Job]:
+    """The jobs of a namespace, or of all you may see; fetched page by page as they are iterated over."""
+    query = {"namespace": namespace, "name": name, "limit": page_size}
+    return (yield from _pages("/jobs", query, Page[Job]))
+
+
+def job(namespace: str, name: str) -> Plan[Job]:
+    """The job of this name; `NotFound` if there is none."""
+    page = yield from _get("/jobs", Page[Job], query={"namespace": namespace, "name": name})
+    for found in page.items:
+        if (found.namespace, found.name) == (namespace, name):
+            return found
+    raise NotFound(
+        f"Namespace {namespace!r} has no job {name!r}: `hetuflow job list -n {namespace}` shows what it has."
+    )
+
+
+def job_by_id(job_id: UUID | str) -> Plan[Job]:
+    return (yield from _get(f"/jobs/{_segment(job_id)}", Job))
+
+
+def run(
+    job_id: UUID | str,
+    *,
+    params: Mapping[str, Any] | None = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    idempotency_key: str | None = None,
+) -> Plan[TaskDetail]:
+    """Start a task of the job. With an idempotency key a second call gives the task of the first."""
+    request = RunRequest(dict(params or {}), priority, run_at, idempotency_key)
+    path = f"/jobs/{_segment(job_id)}/run"
+    return (yield from _post(path, request, TaskDetail, repeatable=idempotency_key is not None))
+
+
+def run_many(job_id: UUID | str, runs: Sequence[RunRequest]) -> Plan[list[Task]]:
+    """Start up to 1,000 tasks of the job at once, all of them or none, in the order of `runs`."""
+    answer = yield from _post(f"/jobs/{_segment(job_id)}/runs", RunsRequest(list(runs)), TaskList)
+    return answer.items
+
+
+def task(task_id: UUID | str) -> Plan[TaskDetail]:
+    return (yield from _get(f"/tasks/{_segment(task_id)}", TaskDetail))
+
+
+def tasks(
+    *,
+    namespace: str | None = None,
+    job: str | None = None,
+    status: str | None = None,
+    since: datetime | None = None,
+    page_size: int | None = None,
+) -> Stream[Task]:
+    """Tasks, newest first; fetched page by page as they are iterated over."""
+    query = {"namespace": namespace, "job": job, "status": status, "since": since, "limit": page_size}
+    return (yield from _pages("/tasks", query, Page[Task]))
+
+
+def cancel(task_id: UUID | str) -> Plan[TaskDetail]:
+    """Cancel the task; what runs is told to stop, so its status may be `running` for a little longer."""
+    return (yield from _post(f"/tasks/{_segment(task_id)}/cancel", None, TaskDetail))
+
+
+def retry(task_id: UUID | str) -> Plan[TaskDetail]:
+    """Run a finished task once more: the answer is a new task with the same job version and params."""
+    return (yield from _post(f"/tasks/{_segment(task_id)}/retry", None, TaskDetail))
+
+
+def wait(task_id: UUID | str, timeout: float | None = None) -> Plan[TaskDetail]:
+    """The task once it has ended, however it did; `TimeoutError` if it takes longer than `timeout` seconds.
+
+    A server that goes away meanwhile is waited for as long as a restart may take.
+    """
+    started_at: float = yield Now()
+    heard_at: float | None = None
+    pause = _FIRST_LOOK_AFTER
+    while True:
+        now: float = yield Now()
+        try:
+            found = yield from task(task_id)
+        except ServerUnreachable:
+            if heard_at is None or now - heard_at > PATIENCE_SECONDS:
+                raise
+        else:
+            heard_at = now
+            if found.status in TASK_TERMINAL:
+                return found
+        if timeout is not None and now + pause > started_at + timeout:
+            raise TimeoutError(f"Task {task_id} has not ended within {timeout:g} seconds; it goes on.")
+        yield Pause(pause)
+        pause = min(pause * 1.5, _LOOK_AT_LEAST_EVERY)
+
+
+def logs(instance_id: UUID | str, stream: str | None = None, *, offset: int = 0) -> Plan[bytes]:
+    """What the instance has written so far, byte for byte; both streams as they arrived if none is named."""
+    answer = yield from answered(_logs_request(instance_id, stream, offset))
+    return answer.body
+
+
+def log_chunks(instance_id: UUID | str, stream: str | None = None, *, offset: int = 0) -> Stream[bytes]:
+    """The same as `logs`, in pieces as they come in: for logs that are better not held in memory."""
+    reply: Answer | NoAnswer = yield Open(_logs_request(instance_id, stream, offset))
+    if isinstance(reply, NoAnswer) or not reply.good:
+        raise error_of(reply)
+    while isinstance(chunk := (yield Read(reply)), bytes):
+        yield Emit(chunk)
+    if isinstance(chunk, NoAnswer):
+        raise error_of(chunk)
+
+
+def info() -> Plan[ServerInfo]:
+    return (yield from _get("/system/info", ServerInfo))
+
+
+def status() -> Plan[QueueSummary]:
+    """What is queued and running right now, and who runs it."""
+    return (yield from _get("/system/status", QueueSummary))
+
+
+def _get(path: str, expected: type[T], *, query: Mapping[str, Any] | None = None) -> Plan[T]:
+    answer = yield from answered(Request("GET", path, _query(query or {}), repeatable=True))
+    return decoded(answer, expected)
+
+
+def _post(
+    path: str,
+    body: msgspec.Struct | None,
+    expected: type[T],
+    *,
+    query: Mapping[str, Any] | None = None,
+    repeatable: bool = False,
+) -> Plan[T]:
+    encoded = None if body is None else msgspec.json.encode(body)
+    answer = yield from answered(Request("POST", path, _query(query or {}), encoded, repeatable=repeatable))
+    return decoded(answer, expected)
+
+
+def _pages(path: str, query: Mapping[str, Any], expected: type[Page[T]]) -> Stream[T]:
+    cursor: str | None = None
+    while True:
+        page = yield from _get(path, expected, query={**query, "cursor": cursor})
+        for item in page.items:
+            yield Emit(item)
+        cursor = page.next_cursor
+        if cursor is None:
+            return
+
+
+def _logs_request(instance_id: UUID | str, stream: str | None, offset: int) -> Request:
+    query = _query({"stream": stream, "offset": offset or None})
+    headers = {"Accept": "text/plain"}
+    path = f"/task-instances/{_segment(instance_id)}/logs"
+    return Request("GET", path, query, headers=headers, repeatable=True)
+
+
+def _segment(name: UUID | str) -> str:
+    return quote(str(name), safe="")
+
+
+def _query(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """What is None is not asked for; the rest as JSON would write it."""
+    return tuple((name, _written(value)) for name, value in values.items() if value is not None)
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise ValueError("a time needs a zone: pass a datetime with tzinfo.")
+    return value if isinstance(value, str) else str(msgspec.json.encode(value), "ascii").strip('"')

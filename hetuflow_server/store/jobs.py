@@ -1,0 +1,219 @@
+"""Namespaces, jobs and their versions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hetuflow_core.resources import Job
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    id: UUID
+    namespace_id: int
+    namespace: str
+    name: str
+    enabled: bool
+    version: int
+    digest: bytes
+    placement_id: int
+    spec: dict[str, Any]
+
+
+_JOB = """
+SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.enabled, j.version, v.digest, v.placement_id,
+       v.spec
+FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
+JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
+WHERE j.deleted_at IS NULL"""
+
+_JOB_BY_NAME = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s FOR UPDATE OF j"
+_JOB_BY_ID = f"{_JOB} AND j.id = %(id)s"
+
+_JOB_VERSION = """
+SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.enabled, v.version, v.digest, v.placement_id,
+       v.spec
+FROM sched_job_version v JOIN sched_job j ON j.id = v.job_id JOIN sched_namespace n ON n.id = j.namespace_id
+WHERE v.job_id = %(id)s AND v.version = %(version)s"""
+
+_LIST = """
+SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at, v.spec
+FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
+JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
+WHERE j.deleted_at IS NULL
+  AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  AND (%(name)s::text IS NULL OR j.name = %(name)s)
+  AND (%(id)s::uuid IS NULL OR j.id = %(id)s)
+  AND (%(after)s::text IS NULL OR (n.name, j.name) > (%(after_namespace)s::text, %(after)s))
+ORDER BY n.name, j.name LIMIT %(limit)s"""
+
+_COUNT = """
+SELECT count(*) FROM (
+  SELECT FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
+  WHERE j.deleted_at IS NULL AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+    AND (%(name)s::text IS NULL OR j.name = %(name)s)
+  LIMIT %(cap)s) counted"""
+
+_INTERN_PLACEMENT = """
+INSERT INTO sched_placement (digest, requirements, limit_scopes)
+VALUES (%(digest)s, %(requirements)s::jsonb, %(scopes)s::text[])
+ON CONFLICT (digest) DO NOTHING RETURNING id"""
+
+
+async def job_by_name(connection: AsyncConnection, namespace_id: int, name: str) -> JobRow | None:
+    """Return a job and lock it against other changes."""
+    row = (
+        await connection.exec_driver_sql(_JOB_BY_NAME, {"namespace_id": namespace_id, "name": name})
+    ).one_or_none()
+    return _job_row(row) if row else None
+
+
+async def job_by_id(connection: AsyncConnection, id_: UUID) -> JobRow | None:
+    row = (await connection.exec_driver_sql(_JOB_BY_ID, {"id": id_})).one_or_none()
+    return _job_row(row) if row else None
+
+
+async def job_version(connection: AsyncConnection, id_: UUID, version: int) -> JobRow:
+    """Return a job as it was in that version; versions never change, and never go while work needs them."""
+    row = (await connection.exec_driver_sql(_JOB_VERSION, {"id": id_, "version": version})).one()
+    return _job_row(row)
+
+
+async def list_jobs(
+    connection: AsyncConnection,
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    id_: UUID | None = None,
+    after: tuple[str, str] | None = None,
+    limit: int,
+) -> list[Job]:
+    """Return jobs by namespace and name, from behind `after` (namespace, name)."""
+    rows = await connection.exec_driver_sql(
+        _LIST,
+        {
+            "namespace": namespace,
+            "name": name,
+            "id": id_,
+            "after_namespace": after[0] if after else None,
+            "after": after[1] if after else None,
+            "limit": limit,
+        },
+    )
+    return [Job(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def count_jobs(connection: AsyncConnection, namespace: str | None, name: str | None, cap: int) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {"namespace": namespace, "name": name, "cap": cap})
+    return int(row.scalar_one())
+
+
+async def intern_placement(
+    connection: AsyncConnection,
+    digest: bytes,
+    requirements: dict[str, Any],
+    scopes: Sequence[str],
+) -> int:
+    """Return the class of these requirements, made when they are first met."""
+    found = await connection.exec_driver_sql(
+        "SELECT id FROM sched_placement WHERE digest = %(digest)s",
+        {"digest": digest},
+    )
+    if (known := found.scalar_one_or_none()) is not None:
+        return int(known)
+    made = await connection.exec_driver_sql(
+        _INTERN_PLACEMENT,
+        {"digest": digest, "requirements": _json(requirements), "scopes": list(scopes)},
+    )
+    if (new := made.scalar_one_or_none()) is not None:
+        return int(new)
+    return await intern_placement(connection, digest, requirements, scopes)  # another server was faster
+
+
+async def insert_job(
+    connection: AsyncConnection, job: JobRow, labels: dict[str, str], by: str | None
+) -> None:
+    await connection.exec_driver_sql(
+        "INSERT INTO sched_job (id, namespace_id, name, version, labels) "
+        "VALUES (%(id)s, %(namespace_id)s, %(name)s, %(version)s, %(labels)s::jsonb)",
+        {
+            "id": job.id,
+            "namespace_id": job.namespace_id,
+            "name": job.name,
+            "version": job.version,
+            "labels": _json(labels),
+        },
+    )
+    await _insert_version(connection, job, by)
+
+
+async def change_job(
+    connection: AsyncConnection, job: JobRow, labels: dict[str, str], by: str | None
+) -> None:
+    """Add a version to a locked job and make it the current one."""
+    await connection.exec_driver_sql(
+        "UPDATE sched_job "
+        "SET version = %(version)s, labels = %(labels)s::jsonb, updated_at = clock_timestamp() "
+        "WHERE id = %(id)s AND version = %(version)s - 1",
+        {"id": job.id, "version": job.version, "labels": _json(labels)},
+    )
+    await _insert_version(connection, job, by)
+
+
+async def upsert_namespace(
+    connection: AsyncConnection,
+    name: str,
+    weight: int,
+    labels: dict[str, str],
+) -> tuple[bool, bool]:
+    """Return (created, changed)."""
+    row = (
+        await connection.exec_driver_sql(
+            "SELECT weight, labels FROM sched_namespace WHERE name = %(name)s FOR UPDATE",
+            {"name": name},
+        )
+    ).one_or_none()
+    if row is not None and (row.weight, row.labels) == (weight, labels):
+        return False, False
+    await connection.exec_driver_sql(
+        "INSERT INTO sched_namespace (name, weight, labels) VALUES (%(name)s, %(weight)s, %(labels)s::jsonb) "
+        "ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, labels = excluded.labels, "
+        "updated_at = clock_timestamp()",
+        {"name": name, "weight": weight, "labels": _json(labels)},
+    )
+    return row is None, row is not None
+
+
+async def all_namespaces(connection: AsyncConnection) -> list[int]:
+    rows = await connection.exec_driver_sql("SELECT id FROM sched_namespace ORDER BY id")
+    return list(rows.scalars())
+
+
+async def _insert_version(connection: AsyncConnection, job: JobRow, by: str | None) -> None:
+    await connection.exec_driver_sql(
+        "INSERT INTO sched_job_version (job_id, version, spec, digest, placement_id, created_by) "
+        "VALUES (%(job_id)s, %(version)s, %(spec)s::jsonb, %(digest)s, %(placement_id)s, %(by)s)",
+        {
+            "job_id": job.id,
+            "version": job.version,
+            "spec": _json(job.spec),
+            "digest": job.digest,
+            "placement_id": job.placement_id,
+            "by": by,
+        },
+    )
+
+
+def _job_row(row: Any) -> JobRow:
+    fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+    return JobRow(**{**fields, "digest": bytes(fields["digest"])})
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

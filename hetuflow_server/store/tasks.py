@@ -1,0 +1,219 @@
+"""Reading tasks and their instances, and locking tasks before something is done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hetuflow_core.resources import Task, TaskDetail, TaskInstance
+
+
+@dataclass(frozen=True, slots=True)
+class LockedTask:
+    id: UUID
+    namespace_id: int
+    job_id: UUID
+    job_version: int
+    schedule_id: UUID | None
+    status: str
+    priority: int
+    fire_at: datetime
+    due_at: datetime
+    seq: int
+    attempts: int
+    losses: int
+    finished_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveInstance:
+    id: UUID
+    task_id: UUID
+    placement_id: int
+    lease_ms: int
+    status: str
+    cancel_requested: bool
+
+
+_LOCK = """
+SELECT id, namespace_id, job_id, job_version, schedule_id, status, priority, fire_at, due_at, seq, attempts,
+       losses, finished_at
+FROM sched_task WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
+
+_LIVE = """
+SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, cancel_requested
+FROM sched_task_instance WHERE {by} = ANY(%(ids)s::uuid[])"""
+
+# What a task is doing is shown from its live instance: the stored status says only how far it has come.
+_SHOWN_STATUS = """
+CASE WHEN t.finished_at IS NOT NULL THEN t.status
+     WHEN EXISTS (SELECT FROM sched_task_instance i
+                  WHERE i.task_id = t.id AND i.status = 'running') THEN 'running'
+     WHEN t.status = 'waiting_retry' AND t.due_at <= clock_timestamp() THEN 'pending'
+     ELSE t.status END"""
+
+_COLUMNS = f"""
+t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status, t.reason,
+t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code, t.retry_of, t.created_by, t.created_at,
+t.finished_at"""
+
+_FROM = """
+FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
+
+_FILTER = """
+WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  AND (%(job)s::text IS NULL OR j.name = %(job)s)
+  AND (%(since)s::uuid IS NULL OR t.id >= %(since)s)
+  AND (%(before)s::uuid IS NULL OR t.id < %(before)s)"""
+
+_LIST = f"""
+SELECT * FROM (SELECT {_COLUMNS} {_FROM} {_FILTER}) shown
+WHERE %(status)s::text IS NULL OR status = %(status)s
+ORDER BY id DESC LIMIT %(limit)s"""
+
+_COUNT = f"""
+SELECT count(*) FROM (
+  SELECT FROM (SELECT {_SHOWN_STATUS} AS status {_FROM} {_FILTER}) shown
+  WHERE %(status)s::text IS NULL OR status = %(status)s LIMIT %(cap)s) counted"""
+
+_INSTANCES = """
+SELECT i.id, i.task_id, i.seq, i.attempt, i.status, i.held_reason, i.priority, i.due_at, a.name AS agent,
+       i.cancel_requested, i.reserved_at, i.started_at, i.finished_at, i.exit_code, i.signal, i.reason,
+       i.message
+FROM sched_task_instance_all i LEFT JOIN sched_agent a ON a.id = i.agent_id
+WHERE {condition} ORDER BY i.seq"""
+_INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s")
+_INSTANCE = _INSTANCES.format(condition="i.id = %(id)s")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    namespace: str | None = None
+    job: str | None = None
+    status: str | None = None
+    since: UUID | None = None
+    before: UUID | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "namespace": self.namespace,
+            "job": self.job,
+            "status": self.status,
+            "since": self.since,
+            "before": self.before,
+        }
+
+
+async def lock_tasks(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, LockedTask]:
+    """Lock tasks in the order of their ids, before any of their instances is touched."""
+    rows = await connection.exec_driver_sql(_LOCK, {"ids": sorted(set(ids))})
+    return {row.id: LockedTask(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def live_instances(
+    connection: AsyncConnection,
+    *,
+    ids: Sequence[UUID] | None = None,
+    tasks: Sequence[UUID] | None = None,
+) -> dict[UUID, LiveInstance]:
+    """Return what is in the queue of these instances, or of these tasks, without locking it."""
+    by = "id" if ids is not None else "task_id"
+    wanted = list(ids if ids is not None else tasks or [])
+    rows = await connection.exec_driver_sql(_LIVE.format(by=by), {"ids": wanted})
+    return {row.id: LiveInstance(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def task_detail(connection: AsyncConnection, id_: UUID) -> TaskDetail | None:
+    row = (
+        await connection.exec_driver_sql(f"SELECT {_COLUMNS} {_FROM} WHERE t.id = %(id)s", {"id": id_})
+    ).one_or_none()
+    if row is None:
+        return None
+    instances = await connection.exec_driver_sql(_INSTANCES_OF_TASK, {"id": id_})
+    attempts = [TaskInstance(**instance._mapping) for instance in instances]  # noqa: SLF001
+    return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def instance_by_id(connection: AsyncConnection, id_: UUID) -> tuple[TaskInstance, str] | None:
+    """Return an instance, live or finished, and the name of its namespace."""
+    row = (await connection.exec_driver_sql(_INSTANCE, {"id": id_})).one_or_none()
+    if row is None:
+        return None
+    namespace = await connection.exec_driver_sql(
+        "SELECT n.name FROM sched_task_instance_all i JOIN sched_namespace n ON n.id = i.namespace_id "
+        "WHERE i.id = %(id)s",
+        {"id": id_},
+    )
+    return TaskInstance(**row._mapping), namespace.scalar_one()  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def list_tasks(connection: AsyncConnection, wanted: TaskFilter, limit: int) -> list[Task]:
+    """Return tasks, newest first."""
+    rows = await connection.exec_driver_sql(_LIST, {**wanted.parameters(), "limit": limit})
+    return [Task(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def count_tasks(connection: AsyncConnection, wanted: TaskFilter, cap: int) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {**wanted.parameters(), "cap": cap})
+    return int(row.scalar_one())
+
+
+async def params_of(
+    connection: AsyncConnection, ids: Sequence[UUID]
+) -> dict[UUID, tuple[dict[str, Any], str | None]]:
+    """Return {task: (params, traceparent)} for what was just claimed."""
+    rows = await connection.exec_driver_sql(
+        "SELECT id, params, traceparent FROM sched_task WHERE id = ANY(%(ids)s::uuid[])",
+        {"ids": list(ids)},
+    )
+    return {row.id: (row.params, row.traceparent) for row in rows}
+
+
+async def count_repetition(connection: AsyncConnection, id_: UUID) -> int:
+    """Return the number of the repetition of a locked task that is about to be made."""
+    row = await connection.exec_driver_sql(
+        "UPDATE sched_task SET repetitions = repetitions + 1 WHERE id = %(id)s RETURNING repetitions",
+        {"id": id_},
+    )
+    return int(row.scalar_one())
+
+
+_STORED_OUTCOMES = "SELECT id, token FROM sched_task_instance_history WHERE id = ANY(%(ids)s::uuid[])"
+
+_KEEP_LATE = """
+INSERT INTO sched_late_report (id, namespace_id, instance_id, task_id, agent_id, token, report)
+SELECT r.id, coalesce(i.namespace_id, 0), r.instance_id, i.task_id, %(agent_id)s, r.token, r.report::jsonb
+FROM unnest(%(ids)s::uuid[], %(instances)s::uuid[], %(tokens)s::uuid[], %(reports)s::text[])
+       AS r(id, instance_id, token, report)
+LEFT JOIN sched_task_instance_all i ON i.id = r.instance_id"""
+
+
+async def stored_tokens(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, UUID | None]:
+    """Return {finished instance: the token it was finished with}."""
+    rows = await connection.exec_driver_sql(_STORED_OUTCOMES, {"ids": list(ids)})
+    return {row.id: row.token for row in rows}
+
+
+async def keep_late_reports(
+    connection: AsyncConnection,
+    agent_id: UUID,
+    reports: Sequence[tuple[UUID, UUID, UUID, str]],
+) -> None:
+    """Keep what came too late to count: (new id, instance, token, the report as JSON)."""
+    if reports:
+        ids, instances, tokens, texts = zip(*reports, strict=True)
+        await connection.exec_driver_sql(
+            _KEEP_LATE,
+            {
+                "ids": list(ids),
+                "instances": list(instances),
+                "tokens": list(tokens),
+                "reports": list(texts),
+                "agent_id": agent_id,
+            },
+        )
