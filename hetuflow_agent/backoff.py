@@ -1,4 +1,4 @@
-"""How long to wait before asking again: full jitter, so that a returning server is not met by all agents at once."""
+"""How long to wait before asking again: full jitter, so that agents do not all return at the same moment."""
 
 from __future__ import annotations
 

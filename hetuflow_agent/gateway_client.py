@@ -2,7 +2,7 @@
 
 What goes wrong is told in the project's errors, so that callers decide by meaning:
 
-    no answer, 408, 425, 429, 5xx     Unanswered     ask again later; `retry_after` is what the server asked for
+    no answer, 408, 425, 429, 5xx     Unanswered     ask again later, `retry_after` if the server said when
     401 / 403                         Unauthenticated / Denied
     409 agent.session_replaced        Conflict       and `on_replaced` is told: this process has to end
     any other 4xx                     Conflict, NotFound, TooLarge or Invalid, with the server's own words
@@ -11,7 +11,7 @@ What goes wrong is told in the project's errors, so that callers decide by meani
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -21,6 +21,7 @@ from uuid import UUID
 import httpx
 import msgspec
 
+from hetuflow_agent.server_clock import ServerClock
 from hetuflow_core import __version__
 from hetuflow_core.errors import (
     Conflict,
@@ -52,7 +53,6 @@ from hetuflow_core.messages import (
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.config_keys import Secret
 from hetuflow_core.tracing import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext, new_trace
-from hetuflow_agent.server_clock import ServerClock
 
 SESSION_REPLACED: Final = "agent.session_replaced"
 
@@ -64,6 +64,14 @@ _POLL_SLACK: Final = 10.0
 _KEEPALIVE: Final = 30.0
 _LONGEST_RETRY_AFTER: Final = 300.0
 _LONGEST_DETAIL: Final = 300
+
+_REFUSALS: Final[Mapping[int, tuple[type[HetuflowError], str]]] = {
+    401: (Unauthenticated, "The server does not accept this agent's token"),
+    403: (Denied, "The server denies this to the agent"),
+    404: (NotFound, "The server does not know this address, check agent.server_url"),
+    409: (Conflict, "The server's state does not allow this"),
+    413: (TooLarge, "The server finds the request too large"),
+}
 
 A = TypeVar("A", Registered, Polled, HeartbeatKept, ReportsTaken, LogChunksTaken)
 
@@ -174,8 +182,8 @@ class Gateway:
 
     async def poll(self, request: Poll) -> Polled:
         # The answer waited for work, so it says nothing about the clock.
-        timeout = httpx.Timeout(request.wait_ms / 1000 + _POLL_SLACK, connect=_CONNECT_TIMEOUT)
-        return await self._ask("/poll", MessageKind.POLL, request, Polled, timeout=timeout, prompt=False)
+        limit = httpx.Timeout(request.wait_ms / 1000 + _POLL_SLACK, connect=_CONNECT_TIMEOUT)
+        return await self._ask("/poll", MessageKind.POLL, request, Polled, limit=limit, prompt=False)
 
     async def reports(self, request: Reports) -> ReportsTaken:
         return await self._ask("/reports", MessageKind.REPORTS, request, ReportsTaken)
@@ -190,7 +198,7 @@ class Gateway:
         payload: object,
         answer: type[A],
         *,
-        timeout: httpx.Timeout | None = None,
+        limit: httpx.Timeout | None = None,
         prompt: bool = True,
     ) -> A:
         if self._client is None:
@@ -198,10 +206,10 @@ class Gateway:
         content = self._correspondent.write(kind, payload)
         sent = self._clock.boottime()
         try:
-            if timeout is None:
+            if limit is None:
                 response = await self._client.post(path, content=content)
             else:
-                response = await self._client.post(path, content=content, timeout=timeout)
+                response = await self._client.post(path, content=content, timeout=limit)
         except httpx.HTTPError as error:
             raise self._correspondent.unreachable(error) from error
         received = self._clock.boottime()
@@ -246,25 +254,12 @@ def refusal(status: int, headers: httpx.Headers, body: bytes, now: datetime) -> 
         return Unanswered(
             f"The server cannot answer now: {said}", retry_after=retry_after(headers.get("Retry-After"), now)
         )
-    match status:
-        case 401:
-            return Unauthenticated(f"The server does not accept this agent's token: {said}", code=code)
-        case 403:
-            return Denied(f"The server denies this to the agent: {said}", code=code)
-        case 404:
-            return NotFound(
-                f"The server does not know this address ({said}): check agent.server_url.", code=code
-            )
-        case 409:
-            return Conflict(said, code=code)
-        case 413:
-            return TooLarge(f"The server finds the request too large: {said}", code=code)
-        case _ if "Location" in headers:
-            return Invalid(
-                f"The server points to {headers['Location']}: set agent.server_url to the address behind it."
-            )
-        case _:
-            return Invalid(f"The server refuses the request: {said}", code=code)
+    if "Location" in headers:
+        return Invalid(
+            f"The server points to {headers['Location']}: set agent.server_url to the address behind it."
+        )
+    kind, opening = _REFUSALS.get(status, (Invalid, "The server refuses the request"))
+    return kind(f"{opening}: {said}", code=code)
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:

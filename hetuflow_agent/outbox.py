@@ -190,8 +190,12 @@ class Outbox:
             try:
                 await asyncio.get_running_loop().run_in_executor(thread, _commit, database, batch)
             except sqlite3.Error as error:
-                failure = self._disk_full() if _is_full(error) else HostBlocked(
-                    f"{self._path} cannot be written ({error}): check the disk that holds it."
+                failure = (
+                    self._disk_full()
+                    if _is_full(error)
+                    else HostBlocked(
+                        f"{self._path} cannot be written ({error}): check the disk that holds it."
+                    )
                 )
                 _answer(batch, failure)
             else:
@@ -232,4 +236,6 @@ def _answer(batch: Sequence[_Write], failure: Exception | None) -> None:
 
 
 def _is_full(error: Exception) -> bool:
-    return isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    return (
+        isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+    )

@@ -3,7 +3,7 @@
 Due times are the server's, so starting work at the exact instant needs the server's clock. A sample takes the
 middle between sending and receiving as the moment the server stamped its answer; that errs by at most half
 the round trip. An old sample also errs by how far two clocks may drift apart since. The sample with the least
-possible error wins. Everything is measured on boottime, which neither steps nor stops while the machine sleeps.
+possible error wins. Everything is measured on boottime, which never steps and never sleeps.
 """
 
 from __future__ import annotations

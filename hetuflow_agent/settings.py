@@ -87,7 +87,7 @@ class HostSettings(Section):
     stop_timeout: Annotated[
         timedelta,
         Key(
-            "How long a stopping agent goes on reporting what has ended; the rest follows at the next start.",
+            "How long a stopping agent takes: half for tasks to end, half to report; the rest follows later.",
             least=timedelta(0),
             most=timedelta(minutes=10),
         ),

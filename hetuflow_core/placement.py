@@ -16,7 +16,6 @@ import msgspec
 
 from hetuflow_core.durations import format_size
 
-
 C = TypeVar("C", "Expression", "Preference")
 E = TypeVar("E", "Expression", "Toleration")
 

@@ -82,8 +82,8 @@ def decide(
 def longest_delay(policy: RetryPolicy, times: int) -> timedelta:
     """The delay after the `times`-th trouble, before jitter: the backoff's, capped by `max_delay`.
 
-    Jitter is full and comes after the cap (anything from nothing to this): tasks that failed together and have
-    all reached the cap spread out instead of coming back together.
+    Jitter is full and comes after the cap (anything from nothing to this): tasks that failed together and
+    have all reached the cap spread out instead of coming back together.
     """
     if times < 1:
         raise ValueError("a delay follows at least one ended instance")

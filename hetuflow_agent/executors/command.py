@@ -59,4 +59,5 @@ def _why(error: OSError, run: RunSpec, cwd: Path) -> str:
             f"The working directory {cwd} cannot be entered ({error.strerror}): make it or correct the job."
         )
     program = run.command[0] if run.command else run.shell
-    return f"{program} cannot be started ({error.strerror or error}): install it on this host or correct the job."
+    why = error.strerror or error
+    return f"{program} cannot be started ({why}): install it on this host or correct the job."

@@ -8,7 +8,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from hetuflow_agent.keeper.proc import Identity, Stat, all_pids, has_any_marker, is_living, send, stat_of, tree
+from hetuflow_agent.keeper.proc import (
+    Identity,
+    Stat,
+    all_pids,
+    has_any_marker,
+    is_living,
+    send,
+    stat_of,
+    tree,
+)
 
 _GRACE: Final = 2.0
 _LOOK_EVERY: Final = 0.02

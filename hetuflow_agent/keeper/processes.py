@@ -24,7 +24,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 
-from hetuflow_agent.keeper.proc import Identity, Stat, boot_id, children_of, has_any_marker, send, stat_of, tree
+from hetuflow_agent.keeper.proc import (
+    Identity,
+    Stat,
+    boot_id,
+    children_of,
+    has_any_marker,
+    send,
+    stat_of,
+    tree,
+)
 
 _T = TypeVar("_T")
 
@@ -57,7 +66,7 @@ class Exit:
 
 
 class Child:
-    """One spawned command. `signal` and `kill_tree` may be called from any thread, the rest from the loop's."""
+    """One spawned command. `signal` and `kill_tree` are for any thread, the rest for the event loop's."""
 
     def __init__(self, popen: subprocess.Popen[bytes], command: Command, keeper: Processes) -> None:
         self._popen = popen
@@ -93,13 +102,13 @@ class Child:
                     os.killpg(self.pid, number)
 
     async def end(self, grace: float) -> Exit:
-        """TERM to the group, up to `grace` seconds for all of it to end, then KILL of everything it started."""
+        """TERM to the group, up to `grace` seconds for it to end, then KILL of everything it started."""
         await asyncio.to_thread(self._look)
         self.signal(signal.SIGTERM)
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self.wait()
-                while await asyncio.to_thread(self._look):
+                while await asyncio.to_thread(self._look):  # noqa: ASYNC110  no event tells of these ends
                     await asyncio.sleep(_LOOK_EVERY)
         await asyncio.to_thread(self.kill_tree)
         return await self.wait()
@@ -136,7 +145,9 @@ class Child:
         self._exit.get_loop().remove_reader(self._descriptor)
         if not self._exit.done():
             by_itself = found.si_code == os.CLD_EXITED
-            self._exit.set_result(Exit(exit_code=found.si_status) if by_itself else Exit(signal=found.si_status))
+            self._exit.set_result(
+                Exit(exit_code=found.si_status) if by_itself else Exit(signal=found.si_status)
+            )
 
     def _look(self) -> list[Stat]:
         """What lives of this command now; remembered, so that it is found after it left the tree."""

@@ -28,8 +28,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 
 _EVERY: Final = 0.2
 _REQUEST_BYTES: Final = 1024 * 1024
-_REQUEST_CHUNKS: Final = 500
-_STOP_BUDGET: Final = 5.0
+# A claim may add one for each of its streams; servers take 200.
+_REQUEST_CHUNKS: Final = 199
+_LOOP_STOP: Final = 2.0
 
 
 class LogGateway(Protocol):
@@ -52,17 +53,27 @@ class LogShipper:
         timers: Timers,
         rng: random.Random,
         on_drained: Callable[[], None],
+        stop_budget: float,
     ) -> None:
         self._gateway = gateway
         self._session = session
         self._records = records
         self._on_drained = on_drained
+        self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
-        self._removing: set[UUID] = set()
+        self._last_asked: ClaimLog | None = None
         self._backoff = Backoff(rng)
         self._request_chunks = _REQUEST_CHUNKS
         self._stopping = asyncio.Event()
-        self._loop = Loop(self.name, self.run_once, timers=timers, rng=rng, every=_EVERY, jitter=0.0)
+        self._loop = Loop(
+            self.name,
+            self.run_once,
+            timers=timers,
+            rng=rng,
+            every=_EVERY,
+            jitter=0.0,
+            stop_timeout=_LOOP_STOP,
+        )
 
     async def start(self) -> None:
         await self._loop.start()
@@ -72,7 +83,7 @@ class LogShipper:
         self._stopping.set()
         await self._loop.stop()
         with suppress(TimeoutError, HetuflowError):
-            async with asyncio.timeout(_STOP_BUDGET):
+            async with asyncio.timeout(self._stop_budget):
                 while any(not each.drained for each in self._logs.values()) and await self._ship() > 0:
                     pass
 
@@ -92,14 +103,17 @@ class LogShipper:
         return found is None or found.drained
 
     async def taken(self, tokens: Sequence[UUID]) -> list[UUID]:
-        """The server has these results; the ones that still have a log to ship. The others' folders are gone."""
-        left = []
+        """The server has these results; which still have a log to ship. The others are cleared away."""
+        left, unknown = [], []
         for token in tokens:
             found = self._logs.get(token)
-            if found is not None:
-                found.taken = True
-                left += [] if found.drained else [token]
+            if found is None:
+                unknown.append(token)
+                continue
+            found.taken = True
+            left += [] if found.drained else [token]
         await self._clear()
+        await self._forget(unknown)
         return left
 
     async def drop(self, token: UUID) -> None:
@@ -118,7 +132,9 @@ class LogShipper:
             return 0  # the session was replaced: the process is about to end
         except HetuflowError as error:
             delay = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
-            log.warning("Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2))
+            log.warning(
+                "Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2)
+            )
             await self._pause(delay)
             return 0
         await self._clear()
@@ -127,10 +143,13 @@ class LogShipper:
 
     async def _ship(self) -> int:
         """Send one request; the bytes it carried before compression."""
-        batch = await asyncio.to_thread(self._gather)
+        batch = await asyncio.to_thread(self._gather, tuple(self._logs.values()))
         if not batch:
-            self._tell_drained(batch)
             return 0
+        self._last_asked = batch[-1][0]
+        for found, _ in batch:
+            if found.token in self._logs:  # else dropped meanwhile
+                self._logs.move_to_end(found.token)
         chunks = [chunk for _, chunk in batch]
         answer = await self._gateway.logs(LogChunks(self._session.session_id, chunks))
         self._backoff.succeed()
@@ -140,31 +159,27 @@ class LogShipper:
         self._tell_drained(batch)
         return sum(chunk.byte_length for chunk in chunks)
 
-    def _gather(self) -> list[tuple[ClaimLog, LogChunk]]:
-        """Reads and compresses, so it runs in a thread. Who got a turn goes to the end of the line."""
+    def _gather(self, logs: Sequence[ClaimLog]) -> list[tuple[ClaimLog, LogChunk]]:
+        """Reads and compresses, so it runs in a thread; whoever waited longest comes first."""
         batch: list[tuple[ClaimLog, LogChunk]] = []
         room = _REQUEST_BYTES
-        for token, found in list(self._logs.items()):
+        for found in logs:
             if room <= 0 or len(batch) >= self._request_chunks:
                 break
             for chunk in found.chunks(room):
                 batch.append((found, chunk))
                 room -= chunk.byte_length
-            if token in self._logs:
-                with suppress(KeyError):  # dropped meanwhile
-                    self._logs.move_to_end(token)
         return batch
 
     def _shrink(self, error: HetuflowError) -> None:
         """The server refuses a whole request: find the chunk that it minds and give that log up."""
-        if self._request_chunks > 1:
+        found = self._last_asked
+        if self._request_chunks > 1 or found is None:
             self._request_chunks = max(1, self._request_chunks // 8)
             return
-        token, found = next(reversed(self._logs.items()))
         log.error(
             "The server refuses a log; the rest of it is given up.",
             instance_id=str(found.instance_id),
-            claim=str(token)[:8],
             error=error.message,
         )
         for stream in found.streams.values():
@@ -183,8 +198,11 @@ class LogShipper:
         if not done:
             return
         await asyncio.to_thread(_remove_all, done)
-        with suppress(HostBlocked):  # the record stays and the next start finds nothing to ship
-            await self._records.remove([found.token for found in done])
+        await self._forget([found.token for found in done])
+
+    async def _forget(self, tokens: Sequence[UUID]) -> None:
+        with suppress(HostBlocked):  # the records stay, and the next start finds nothing to ship
+            await self._records.remove(tokens)
 
     async def _pause(self, delay: float) -> None:
         with suppress(TimeoutError):

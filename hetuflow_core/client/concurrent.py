@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from hetuflow_core.client import following, operations
+from hetuflow_core.client import following, operations, watching
 from hetuflow_core.client.blocking import with_self
 from hetuflow_core.client.endpoint import Endpoint
 from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Now, Open, Pause, Plan, Read, Send, Stream
@@ -150,7 +150,8 @@ class AsyncHetuflow(AwaitedTransport):
     tasks = _iteration(operations.tasks)
     cancel = _call(operations.cancel)
     retry = _call(operations.retry)
-    wait = _call(operations.wait)
+    wait = _call(watching.wait)
+    follow = _iteration(watching.follow)
     logs = _call(operations.logs)
     log_chunks = _iteration(operations.log_chunks)
     follow_logs = _iteration(following.follow_logs)

@@ -21,6 +21,7 @@ from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +88,8 @@ class Now:
 
 
 @dataclass(frozen=True, slots=True)
-class Emit(Generic[T]):
-    item: T
+class Emit(Generic[T_co]):
+    item: T_co
 
 
 Need: TypeAlias = Send | Open | Read | Pause | Now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
@@ -14,18 +14,15 @@ from hetuflow_core.client.exchange import (
     Answer,
     Emit,
     NoAnswer,
-    Now,
     Open,
-    Pause,
     Plan,
     Read,
     Request,
     Stream,
 )
-from hetuflow_core.client.following import PATIENCE_SECONDS
 from hetuflow_core.client.problems import decoded, error_of
 from hetuflow_core.client.retrying import answered
-from hetuflow_core.errors import NotFound, ServerUnreachable
+from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import (
     ApplyRequest,
     ApplyResult,
@@ -39,12 +36,8 @@ from hetuflow_core.resources import (
     TaskDetail,
     TaskList,
 )
-from hetuflow_core.states import TASK_TERMINAL
 
 T = TypeVar("T")
-
-_FIRST_LOOK_AFTER: Final = 0.1
-_LOOK_AT_LEAST_EVERY: Final = 1.0
 
 
 def apply(documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> Plan[ApplyResult]:
@@ -124,31 +117,6 @@ def cancel(task_id: UUID | str) -> Plan[TaskDetail]:
 def retry(task_id: UUID | str) -> Plan[TaskDetail]:
     """Run a finished task once more: the answer is a new task with the same job version and params."""
     return (yield from _post(f"/tasks/{_segment(task_id)}/retry", None, TaskDetail))
-
-
-def wait(task_id: UUID | str, timeout: float | None = None) -> Plan[TaskDetail]:
-    """The task once it has ended, however it did; `TimeoutError` if it takes longer than `timeout` seconds.
-
-    A server that goes away meanwhile is waited for as long as a restart may take.
-    """
-    started_at: float = yield Now()
-    heard_at: float | None = None
-    pause = _FIRST_LOOK_AFTER
-    while True:
-        now: float = yield Now()
-        try:
-            found = yield from task(task_id)
-        except ServerUnreachable:
-            if heard_at is None or now - heard_at > PATIENCE_SECONDS:
-                raise
-        else:
-            heard_at = now
-            if found.status in TASK_TERMINAL:
-                return found
-        if timeout is not None and now + pause > started_at + timeout:
-            raise TimeoutError(f"Task {task_id} has not ended within {timeout:g} seconds; it goes on.")
-        yield Pause(pause)
-        pause = min(pause * 1.5, _LOOK_AT_LEAST_EVERY)
 
 
 def logs(instance_id: UUID | str, stream: str | None = None, *, offset: int = 0) -> Plan[bytes]:

@@ -78,7 +78,7 @@ def error_of(reply: Answer | NoAnswer) -> HetuflowError:
         return _undescribed(reply)
     message = problem.detail
     if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.trace_id:
-        message = f"{message} (trace_id {problem.trace_id})"
+        message = f"{message.rstrip('.')} (trace_id {problem.trace_id})."
     faults = [Fault(fault.field, fault.message) for fault in problem.errors]
     return _ERRORS.get(reply.status, HetuflowError)(message, code=problem.code, faults=faults)
 

@@ -8,18 +8,21 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hetuflow_core.errors import Unauthenticated
+from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.runtime.late_parts import LateParts
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
-from hetuflow_server.app.server import server_parts
+from hetuflow_server.app.server import open_store, server_parts
 from hetuflow_server.dev.agent_process import AgentProcess, agent_environment
 from hetuflow_server.dev.folder import DevFolder, DevInfo
 from hetuflow_server.dev.watchman import Watched, Watchman
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.http.listening import Listener
-from hetuflow_server.settings import ServerSettings
+from hetuflow_server.services.access import Access
+from hetuflow_server.settings import DatabaseSettings, ServerSettings
 from hetuflow_server.store import migrate
 
 _HOST = "127.0.0.1"
@@ -86,17 +89,23 @@ class DevSystem:
         pids = {"dev": os.getpid(), "agent": self.agent.pid}
         if self.postgres:
             pids["postgres"] = self.postgres.pid
-        self.folder.write_info(DevInfo(self.listener.url, None, self._database_url, pids))
+        self.folder.write_info(
+            DevInfo(self.listener.url, self.folder.secret("api_key"), self._database_url, pids),
+        )
 
     def _server_parts(self) -> Sequence[Part]:
         known: dict[str, str] = {}
         if not self._given(_KEY):
-            known[_KEY] = self.folder.secret("secret_key")
+            known[_KEY] = self.folder.secret_key()
         if self.postgres:
             known[_URL] = self.postgres.url
         settings = self._settings(known)
         self._database_url = settings.database.url.reveal()
-        return [_Migration(self._database_url), *server_parts(settings, self.listener, self._stop_switch)]
+        return [
+            _Migration(self._database_url),
+            _Credentials(settings.database, self.folder),
+            *server_parts(settings, self.listener, self._stop_switch),
+        ]
 
     def _settings(self, known: Mapping[str, str]) -> ServerSettings:
         env = {**self._env, "HETUFLOW_SERVER__PORT": str(self._port), "HETUFLOW_SERVER__HOST": _HOST}
@@ -113,7 +122,7 @@ class DevSystem:
             self._env,
             name="dev",
             server_url=self.listener.url,
-            token=self.folder.secret("agent_token"),
+            token=self.folder.secret("agent_token") or "",
             data_dir=str(self.folder.agent),
         )
 
@@ -126,6 +135,33 @@ class _Migration:
 
     async def start(self) -> None:
         await asyncio.to_thread(migrate.upgrade, self._database_url)
+
+    async def stop(self) -> None:
+        pass
+
+
+class _Credentials:
+    """A key for the person and a token for the agent, made anew when the database does not know them."""
+
+    name = "credentials"
+
+    def __init__(self, settings: DatabaseSettings, folder: DevFolder) -> None:
+        self._settings = settings
+        self._folder = folder
+
+    async def start(self) -> None:
+        async with open_store(self._settings) as database:
+            access = Access(database, SystemClock())
+            try:
+                await access.principal(self._folder.secret("api_key"))
+            except Unauthenticated:
+                key = await access.create_api_key(name="dev", role=Role.ADMIN)
+                self._folder.keep_secret("api_key", key)
+            try:
+                await access.agent(self._folder.secret("agent_token"))
+            except Unauthenticated:
+                token = await access.create_agent_token(name="dev", namespaces=["default"])
+                self._folder.keep_secret("agent_token", token)
 
     async def stop(self) -> None:
         pass

@@ -6,6 +6,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from litestar import Litestar
 from litestar.di import Provide
@@ -13,18 +14,37 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 
 from hetuflow_core import __version__
-from hetuflow_core.errors import HetuflowError
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
 from hetuflow_server.api.health import healthz, readyz
+from hetuflow_server.api.jobs import jobs_router
+from hetuflow_server.api.principals import provide_principal
+from hetuflow_server.api.system import system_router
+from hetuflow_server.api.task_instances import task_instances_router
+from hetuflow_server.api.tasks import tasks_router
+from hetuflow_server.gateway.routes import Gateway, gateway_router
 from hetuflow_server.http.listening import HttpServer, Listener
-from hetuflow_server.http.problems import framework_problem, hetuflow_problem, unexpected_problem
+from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
+from hetuflow_server.loops.rescuer import Rescuer
 from hetuflow_server.loops.upkeep import Upkeep
+from hetuflow_server.services.access import Access
+from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.assignments import Assignments
+from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.health import Readiness
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.log_ingest import LogIngest
+from hetuflow_server.services.log_reading import LogReading
+from hetuflow_server.services.overview import Overview
+from hetuflow_server.services.reporting import Reporting
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.settings import DatabaseSettings, ServerSettings
 from hetuflow_server.store.database import Database
+from hetuflow_server.stream.hints import Hints
 
 _UPKEEP_EVERY_SECONDS = 60.0
 
@@ -44,16 +64,76 @@ def build_server(settings: ServerSettings, *, on_ready: Callable[[str], None] | 
 def server_parts(settings: ServerSettings, listener: Listener, stop_switch: StopSwitch) -> Sequence[Part]:
     """Return everything a server consists of behind its port, in the order it starts."""
     clock = SystemClock()
-    database = open_database(settings.database)
     timers = Timers(clock)
-    loops = _loops(settings, database, timers, clock)
+    services = Services(open_database(settings.database), clock)
+    loops = _loops(settings, services, timers)
     http = HttpServer(
-        RequestContext(_asgi(Readiness(database, loops)), clock),
+        RequestContext(_asgi(services, Readiness(services.database, loops)), clock),
         listener,
         stop_switch,
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
     )
-    return [database, timers, *loops, http]
+    # Stopping goes the other way: first whoever waits is sent home, then the server closes.
+    return [services.database, timers, *loops, http, _Farewell(services.hints)]
+
+
+class Services:
+    """What the surfaces and loops share, each made once."""
+
+    def __init__(self, database: Database, clock: Clock) -> None:
+        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        versions = JobVersions()
+        self.database = database
+        self.clock = clock
+        self.hints = Hints()
+        self.access = Access(database, clock)
+        self.settler = Settler(versions, clock, rng)
+        self.sessions = AgentSessions(database, self.hints, clock)
+        assignments = Assignments(database, versions, self.settler, self.hints)
+        self.gateway = Gateway(
+            self.access,
+            self.sessions,
+            Claiming(database, self.hints, self.sessions, assignments, clock),
+            Reporting(database, self.hints, self.sessions, self.settler, clock),
+            LogIngest(database, self.hints, self.sessions, clock),
+        )
+        self.log_reading = LogReading(database, self.hints, clock)
+        self.applying = Applying(database, clock)
+        self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
+        self.overview = Overview(database, clock)
+
+    def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
+        """Return what handlers may ask for, by the name they ask with."""
+        shared = {
+            "readiness": readiness,
+            "access": self.access,
+            "gateway": self.gateway,
+            "log_reading": self.log_reading,
+            "applying": self.applying,
+            "task_actions": self.task_actions,
+            "overview": self.overview,
+        }
+        provided = {name: _provide(one) for name, one in shared.items()}
+        return provided | {"principal": Provide(provide_principal)}
+
+
+def _provide(one: Any) -> Provide:
+    return Provide(lambda: one, sync_to_thread=False)
+
+
+class _Farewell:
+    """Ends long-polls and followed logs, which would otherwise hold the stop up to their own time-outs."""
+
+    name = "waiting requests"
+
+    def __init__(self, hints: Hints) -> None:
+        self._hints = hints
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        self._hints.close()
 
 
 def open_database(settings: DatabaseSettings) -> Database:
@@ -76,27 +156,29 @@ async def open_store(settings: DatabaseSettings) -> AsyncIterator[Database]:
         await database.stop()
 
 
-def _loops(settings: ServerSettings, database: Database, timers: Timers, clock: Clock) -> list[Loop]:
+def _loops(settings: ServerSettings, services: Services, timers: Timers) -> list[Loop]:
     loop = partial(Loop, timers=timers, rng=random.Random())  # noqa: S311 - spreads load, guards nothing
     upkeep = Upkeep(
-        database,
-        clock,
+        services.database,
+        services.clock,
         keep_tasks=settings.retention.tasks,
         keep_logs=settings.retention.logs,
         ahead=settings.retention.partition_ahead,
     )
-    return [loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0)]
+    rescuer = Rescuer(services.database, services.settler, services.hints)
+    return [
+        loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0),
+        loop("rescuer", rescuer.run_once, every=1.0),
+        loop("agents seen", services.sessions.flush_seen, every=1.0),
+        loop("keys used", services.access.flush_uses, every=10.0),
+    ]
 
 
-def _asgi(readiness: Readiness) -> Litestar:
+def _asgi(services: Services, readiness: Readiness) -> Litestar:
     return Litestar(
-        [healthz, readyz],
-        dependencies={"readiness": Provide(lambda: readiness, sync_to_thread=False)},
-        exception_handlers={
-            HetuflowError: hetuflow_problem,
-            HTTPException: framework_problem,
-            Exception: unexpected_problem,
-        },
+        [healthz, readyz, jobs_router, tasks_router, task_instances_router, system_router, gateway_router],
+        dependencies=services.dependencies(readiness),
+        exception_handlers={HTTPException: problem_of, Exception: problem_of},
         openapi_config=OpenAPIConfig("Hetuflow", __version__, path="/api/v1/schema"),
         logging_config=None,
     )

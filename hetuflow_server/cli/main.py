@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Mapping
 from typing import Final
@@ -11,9 +10,16 @@ import click
 
 from hetuflow_core import __version__
 from hetuflow_core.runtime.exit_codes import run_command
+from hetuflow_server.cli.loading import load
 
 # name → (where it is, its line in the help); the line stands here so that --help loads nothing.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
+    "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
+    "job": ("hetuflow_server.cli.job:job_group", "List, show and run jobs."),
+    "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
+    "status": ("hetuflow_server.cli.status:status", "Show the queue and the agents."),
+    "key": ("hetuflow_server.cli.key:key_group", "Make API keys."),
+    "agent": ("hetuflow_server.cli.agent:agent_group", "Make tokens for agents."),
     "dev": ("hetuflow_server.cli.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
     "server": ("hetuflow_server.cli.server:server", "Run a server."),
     "db": ("hetuflow_server.cli.db:db_group", "Migrate the database."),
@@ -28,8 +34,7 @@ class LazyGroup(click.Group):
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[name][0].split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        command: click.Command = load(COMMANDS[name][0])
         return command
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:

@@ -2,7 +2,7 @@
 
 DIR/postgres/      the embedded database
 DIR/agent/         the agent's data
-DIR/secret_key     generated once, mode 0600
+DIR/secret_key     generated once, mode 0600; so are api_key and agent_token
 DIR/dev.json       while it runs: where it is and how to get in, mode 0600
 """
 
@@ -55,13 +55,22 @@ class DevFolder:
     async def stop(self) -> None:
         pass
 
-    def secret(self, name: str) -> str:
-        """Return a secret of this system, generated when it is first asked for."""
+    def secret_key(self) -> str:
+        """Return what this system's server signs with, generated when it is first asked for."""
+        if (known := self.secret("secret_key")) is not None:
+            return known
+        new = secrets.token_urlsafe(48)
+        self.keep_secret("secret_key", new)
+        return new
+
+    def secret(self, name: str) -> str | None:
         file = self.path / name
         with blaming(self.path):
-            if not file.exists():
-                _write_private(file, secrets.token_urlsafe(48).encode())
-            return file.read_text().strip()
+            return file.read_text().strip() if file.exists() else None
+
+    def keep_secret(self, name: str, secret: str) -> None:
+        with blaming(self.path):
+            _write_private(self.path / name, secret.encode())
 
     def write_info(self, info: DevInfo) -> None:
         with blaming(self.path):

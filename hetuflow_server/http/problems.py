@@ -65,30 +65,33 @@ def status_of(error: HetuflowError) -> HTTPStatus:
     return next(STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES)
 
 
-def hetuflow_problem(request: Request[Any, Any, Any], error: HetuflowError) -> Response[Problem]:
-    status = status_of(error)
-    if status is HTTPStatus.INTERNAL_SERVER_ERROR:
-        return unexpected_problem(request, error)
-    return answer(request, status, code=error.code, detail=error.message, faults=error.faults)
+def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
+    """Answer any error; the only exception handler of the application."""
+    match error:
+        case HetuflowError() as ours if status_of(ours) < HTTPStatus.INTERNAL_SERVER_ERROR or _is_outage(
+            ours
+        ):
+            return answer(request, status_of(ours), code=ours.code, detail=ours.message, faults=ours.faults)
+        case HTTPException(status_code=status) as theirs if status < HTTPStatus.INTERNAL_SERVER_ERROR:
+            return _framework_problem(request, theirs)
+        case unexpected:
+            log.error("A request met an unexpected error.", path=request.url.path, exc_info=unexpected)
+            detail = "The server met an error it did not expect; its log has more under this trace_id."
+            return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
 
 
-def framework_problem(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
-    status = HTTPStatus(error.status_code)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return unexpected_problem(request, error)
-    faults: list[Fault] = []
+def _is_outage(error: HetuflowError) -> bool:
+    return status_of(error) is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def _framework_problem(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+    status, faults = HTTPStatus(error.status_code), list[Fault]()
     if isinstance(error, ValidationException):
         # The body was readable and breaks a rule: that is 422 here, 400 is for what cannot be read at all.
         status = HTTPStatus.UNPROCESSABLE_ENTITY
         faults = [_fault(extra) for extra in error.extra or [] if isinstance(extra, dict)]
     code = _FRAMEWORK_CODES.get(status, "request.refused")
     return answer(request, status, code=code, detail=error.detail, faults=faults, headers=error.headers)
-
-
-def unexpected_problem(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
-    log.error("A request met an unexpected error.", path=request.url.path, exc_info=error)
-    detail = "The server met an error it did not expect; its log has more under this trace_id."
-    return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
 
 
 def answer(

@@ -63,7 +63,12 @@ SET lease_until = CASE WHEN i.status = 'running'
                           THEN greatest(clock_timestamp(), i.due_at) + %(reservation)s END
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
 WHERE i.id = h.id AND i.token = h.token AND i.status IN ('reserved', 'running')
-RETURNING i.id, i.token, i.cancel_requested"""
+RETURNING i.id, i.token, i.status = 'running' AS running, i.cancel_requested"""
+
+_LOOK_UP = """
+SELECT i.id, i.token, i.status = 'running' AS running, i.cancel_requested
+FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token) JOIN sched_task_instance i USING (id)
+WHERE i.token = h.token AND i.status IN ('reserved', 'running')"""
 
 _ADOPT = """
 UPDATE sched_task_instance i
@@ -82,6 +87,7 @@ WHERE agent_id = %(agent_id)s AND session_id = %(session_id)s AND cancel_request
 class HeldClaim:
     id: UUID
     token: UUID
+    running: bool
     cancel_requested: bool
 
 
@@ -95,7 +101,16 @@ async def renew(
         _RENEW,
         {"ids": [id_ for id_, _ in held], "tokens": [token for _, token in held], "reservation": reservation},
     )
-    return [HeldClaim(row.id, row.token, row.cancel_requested) for row in rows]
+    return [HeldClaim(row.id, row.token, row.running, row.cancel_requested) for row in rows]
+
+
+async def look_up(connection: AsyncConnection, held: Sequence[tuple[UUID, UUID]]) -> list[HeldClaim]:
+    """Return what is still claimed under these tokens, without renewing it."""
+    rows = await connection.exec_driver_sql(
+        _LOOK_UP,
+        {"ids": [id_ for id_, _ in held], "tokens": [token for _, token in held]},
+    )
+    return [HeldClaim(row.id, row.token, row.running, row.cancel_requested) for row in rows]
 
 
 async def adopt(

@@ -58,9 +58,9 @@ CASE WHEN t.finished_at IS NOT NULL THEN t.status
      ELSE t.status END"""
 
 _COLUMNS = f"""
-t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status, t.reason,
-t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code, t.retry_of, t.created_by, t.created_at,
-t.finished_at"""
+t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status,
+t.reason, t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code, t.retry_of,
+t.created_by, t.created_at, t.finished_at"""
 
 _FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
@@ -137,6 +137,14 @@ async def task_detail(connection: AsyncConnection, id_: UUID) -> TaskDetail | No
     instances = await connection.exec_driver_sql(_INSTANCES_OF_TASK, {"id": id_})
     attempts = [TaskInstance(**instance._mapping) for instance in instances]  # noqa: SLF001
     return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def tasks_by_id(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Task]:
+    rows = await connection.exec_driver_sql(
+        f"SELECT {_COLUMNS} {_FROM} WHERE t.id = ANY(%(ids)s::uuid[])",
+        {"ids": list(ids)},
+    )
+    return {row.id: Task(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
 
 
 async def instance_by_id(connection: AsyncConnection, id_: UUID) -> tuple[TaskInstance, str] | None:

@@ -1,0 +1,5 @@
+"""`python -m hetuflow_agent`."""
+
+from hetuflow_agent.cli import main
+
+main()

@@ -1,0 +1,69 @@
+"""`hetuflow-agent`: runs the agent of this host."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from hetuflow_agent.app import build_agent
+from hetuflow_agent.settings import AgentSettings
+from hetuflow_core import __version__
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config_command import config_commands, config_option
+from hetuflow_core.runtime.exit_codes import run_command
+from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.logging import configure_logging
+
+_PROGRAM = "hetuflow-agent"
+_DEBUG = "--debug"
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@config_option
+@click.option(_DEBUG, is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context, config_path: Path | None, debug: bool) -> int | None:
+    """Pull work from a Hetuflow server and run it on this host.
+
+    Without a command it runs the agent until it is told to stop.
+    """
+    if config_path is not None:
+        # A file named before the command counts for the command too.
+        named = {"config_path": config_path}
+        context.default_map = {"run": named, "config": {"check": named, "show": named}}
+    if context.invoked_subcommand is None:
+        return run_agent(config_path, debug=debug)
+    return None
+
+
+@cli.command("run")
+@config_option
+@click.option(_DEBUG, is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.pass_context
+def run(context: click.Context, config_path: Path | None, debug: bool) -> int:
+    """Run the agent; the same as no command at all."""
+    parent = context.parent
+    return run_agent(config_path, debug=debug or bool(parent is not None and parent.params.get("debug")))
+
+
+cli.add_command(config_commands(AgentSettings))
+
+
+def run_agent(config_path: Path | None, *, debug: bool) -> int:
+    settings = load_settings(AgentSettings, config_path=config_path)
+    configure_logging("debug" if debug else settings.log.level, settings.log.format)
+    # The standard event loop, never uvloop: that one spawns processes many times slower.
+    return run_application(build_agent(settings))
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    sys.exit(run_command(lambda: _invoke(arguments), debug=_DEBUG in arguments, program=_PROGRAM))
+
+
+def _invoke(arguments: list[str]) -> int:
+    code = cli.main(arguments, prog_name=_PROGRAM, standalone_mode=False)
+    return code if isinstance(code, int) else 0

@@ -1,0 +1,213 @@
+"""Brings starts, releases and results to the server, many per request.
+
+Two lanes, so that a start that is due never waits behind a pile of results. Starts and releases are asked by
+somebody who waits for the answer and hears of failures. Results are retried until the server answers, in the
+order of their ends; each waits a little for its log to be shipped first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from hetuflow_agent.backoff import Backoff
+from hetuflow_agent.gateway_client import Gateway, Session, Unanswered
+from hetuflow_agent.logs.shipper import LogShipper
+from hetuflow_agent.outbox import Outbox
+from hetuflow_agent.runner.claims import Claims
+from hetuflow_core.errors import Conflict, Denied, HetuflowError, HostBlocked, Invalid, TooLarge
+from hetuflow_core.messages import Finish, Release, ReportOutcome, Reports, Start
+from hetuflow_core.runtime.loop import Loop, Timers
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.reporter")
+
+MOST_PER_REQUEST: Final = 200
+# How long a result waits for its log.
+_LOG_PATIENCE: Final = 5.0
+_EVERY: Final = 1.0
+_LOOP_STOP: Final = 2.0
+
+
+class Reporter:
+    name = "reporter"
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        session: Session,
+        outbox: Outbox,
+        shipper: LogShipper,
+        claims: Claims,
+        *,
+        timers: Timers,
+        rng: random.Random,
+        stop_budget: float,
+    ) -> None:
+        self._gateway = gateway
+        self._session = session
+        self._outbox = outbox
+        self._shipper = shipper
+        self._claims = claims
+        self._clock = timers.clock
+        self._stop_budget = stop_budget
+        self._asked: list[tuple[Start | Release, asyncio.Future[ReportOutcome]]] = []
+        # Token → result and the boottime until which it waits for its log.
+        self._results: dict[UUID, tuple[Finish, float]] = {}
+        self._most = MOST_PER_REQUEST
+        self._backoff = Backoff(rng, longest=5.0)
+        self._stopping = asyncio.Event()
+        self._lanes = [
+            Loop(name, run_once, timers=timers, rng=rng, every=_EVERY, stop_timeout=_LOOP_STOP)
+            for name, run_once in (("starts", self.send_starts), ("results", self.send_results))
+        ]
+
+    async def start(self) -> None:
+        for lane in self._lanes:
+            await lane.start()
+
+    async def stop(self) -> None:
+        """Go on reporting within the budget; what is not answered by then is on disk for the next start."""
+        self._stopping.set()
+        for lane in self._lanes:
+            await lane.stop()
+        self._answer_asked(self._asked, HetuflowError("The agent is stopping."))
+        with suppress(TimeoutError, Conflict, Denied):
+            async with asyncio.timeout(self._stop_budget):
+                while self._results:
+                    try:
+                        await self._send_batch()
+                    except (Conflict, Denied):
+                        raise
+                    except HetuflowError:
+                        await asyncio.sleep(self._backoff.fail())
+        if self._results:
+            log.warning("Results are left to be reported at the next start.", count=len(self._results))
+
+    async def commit_start(self, instance_id: UUID, token: UUID) -> ReportOutcome:
+        return await self._ask(Start(instance_id, token))
+
+    async def release(self, instance_id: UUID, token: UUID) -> None:
+        await self._ask(Release(instance_id, token))
+
+    def submit(self, finish: Finish) -> None:
+        """Have a result reported, now or as soon as a server answers."""
+        self._results[finish.token] = (finish, self._clock.boottime() + _LOG_PATIENCE)
+        self.wake()
+
+    def wake(self) -> None:
+        """A log was shipped to its end: its result may go."""
+        self._lanes[1].wake()
+
+    async def send_starts(self) -> int:
+        batch, self._asked = self._asked[:MOST_PER_REQUEST], self._asked[MOST_PER_REQUEST:]
+        if not batch:
+            return 0
+        try:
+            answer = await self._gateway.reports(
+                Reports(self._session.session_id, [report for report, _ in batch])
+            )
+        except HetuflowError as error:
+            # Whoever asked decides whether asking again makes sense.
+            self._answer_asked(batch, error)
+            return len(batch)
+        except BaseException:
+            self._answer_asked(batch, HetuflowError("The agent is stopping."))
+            raise
+        for (_, answered), result in zip(batch, answer.results, strict=False):
+            if not answered.done():
+                answered.set_result(result.outcome)
+        self._answer_asked(batch, Unanswered("The server left a report unanswered."))
+        return len(batch)
+
+    async def send_results(self) -> int:
+        try:
+            return await self._send_batch()
+        except (Invalid, TooLarge) as error:
+            await self._set_aside(error)
+            return 1
+        except Conflict:
+            return 0  # the session was replaced: the process is about to end
+        except HetuflowError as error:
+            wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            log.warning(
+                "Results cannot be reported and will be tried again.",
+                count=len(self._results),
+                error=error.message,
+                wait=round(wait, 2),
+            )
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._stopping.wait()
+            return 0 if self._stopping.is_set() else 1
+
+    async def _ask(self, report: Start | Release) -> ReportOutcome:
+        if self._stopping.is_set():
+            raise HetuflowError("The agent is stopping.")
+        answered: asyncio.Future[ReportOutcome] = asyncio.get_running_loop().create_future()
+        self._asked.append((report, answered))
+        self._lanes[0].wake()
+        return await answered
+
+    async def _send_batch(self) -> int:
+        batch = self._ready()
+        if not batch:
+            return 0
+        answer = await self._gateway.reports(Reports(self._session.session_id, list(batch)))
+        self._backoff.succeed()
+        self._most = MOST_PER_REQUEST
+        answered = []
+        for finish, result in zip(batch, answer.results, strict=False):
+            answered.append(finish)
+            if result.outcome is ReportOutcome.STALE:
+                log.info("A result came too late.", instance_id=str(finish.instance_id), status=finish.status)
+        await self._forget(answered)
+        return len(answered)
+
+    def _ready(self) -> list[Finish]:
+        now, stopping = self._clock.boottime(), self._stopping.is_set()
+        ready = []
+        for finish, patience in self._results.values():
+            if stopping or now >= patience or self._shipper.drained(finish.token):
+                ready.append(finish)
+                if len(ready) == self._most:
+                    break
+        return ready
+
+    async def _forget(self, answered: Sequence[Finish]) -> None:
+        """These are the server's now."""
+        tokens = [finish.token for finish in answered]
+        for token in tokens:
+            self._results.pop(token, None)
+            self._claims.let_go(token)
+        left = await self._shipper.taken(tokens)
+        with suppress(HostBlocked):  # reported again at the next start, and answered the same
+            await self._outbox.mark_taken(left)
+
+    async def _set_aside(self, error: HetuflowError) -> None:
+        """The server refuses a whole request: find the report that it minds and give that one up."""
+        if self._most > 1:
+            self._most = max(1, self._most // 8)
+            return
+        for finish in self._ready():
+            log.error(
+                "The server refuses a result; it is given up.",
+                instance_id=str(finish.instance_id),
+                status=finish.status,
+                error=error.message,
+            )
+            await self._forget([finish])
+        self._most = MOST_PER_REQUEST
+
+    @staticmethod
+    def _answer_asked(
+        asked: Sequence[tuple[Start | Release, asyncio.Future[ReportOutcome]]], error: HetuflowError
+    ) -> None:
+        for _, answered in asked:
+            if not answered.done():
+                answered.set_exception(error)

@@ -1,0 +1,81 @@
+"""Watching a task until it ends."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+from hetuflow_core.client import operations
+from hetuflow_core.client.exchange import Emit, Now, Pause, Plan, Stream
+from hetuflow_core.client.following import PATIENCE_SECONDS, LogEnd, LogPiece, follow_logs
+from hetuflow_core.errors import ServerUnreachable
+from hetuflow_core.resources import TaskDetail, TaskInstance
+from hetuflow_core.states import TASK_TERMINAL
+
+_FIRST_PAUSE: Final = 0.1
+_LONGEST_PAUSE: Final = 1.0
+
+
+def wait(task_id: UUID | str, timeout: float | None = None) -> Plan[TaskDetail]:
+    """The task once it has ended, however it did; `TimeoutError` if that takes longer than `timeout` seconds.
+
+    A server that goes away meanwhile is waited for as long as a restart may take.
+    """
+    gaze = _Gaze(task_id)
+    started_at: float = yield Now()
+    while True:
+        found = yield from gaze.look()
+        if found is not None and found.status in TASK_TERMINAL:
+            return found
+        if timeout is not None and (yield Now()) + gaze.pause > started_at + timeout:
+            raise TimeoutError(f"Task {task_id} has not ended within {timeout:g} seconds; it goes on.")
+        yield from gaze.rest()
+
+
+def follow(task_id: UUID | str) -> Stream[TaskInstance | LogPiece | LogEnd | TaskDetail]:
+    """The logs of all attempts, live: each begins with its instance; the last item is the ended task."""
+    gaze = _Gaze(task_id)
+    followed: set[UUID] = set()
+    while True:
+        found = yield from gaze.look()
+        fresh = [one for one in found.instances if one.id not in followed] if found is not None else []
+        for instance in fresh:
+            yield Emit(instance)
+            yield from follow_logs(instance.id)
+            followed.add(instance.id)
+        if fresh:
+            # What was found is old by now.
+            gaze.refresh()
+        elif found is not None and found.status in TASK_TERMINAL:
+            yield Emit(found)
+            return
+        else:
+            yield from gaze.rest()
+
+
+class _Gaze:
+    """Looks at a task again and again, less often the longer nothing happens."""
+
+    def __init__(self, task_id: UUID | str) -> None:
+        self.task_id = task_id
+        self.pause = _FIRST_PAUSE
+        self.heard_at: float | None = None
+
+    def look(self) -> Plan[TaskDetail | None]:
+        """None while the server is away."""
+        now: float = yield Now()
+        try:
+            found = yield from operations.task(self.task_id)
+        except ServerUnreachable:
+            if self.heard_at is None or now - self.heard_at > PATIENCE_SECONDS:
+                raise
+            return None
+        self.heard_at = now
+        return found
+
+    def rest(self) -> Plan[None]:
+        yield Pause(self.pause)
+        self.pause = min(self.pause * 1.5, _LONGEST_PAUSE)
+
+    def refresh(self) -> None:
+        self.pause = _FIRST_PAUSE

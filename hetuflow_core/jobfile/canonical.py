@@ -1,0 +1,81 @@
+"""Specs as documents again: what the API shows, what the database keeps, and what tells two versions apart.
+
+Defaults are written out, so a stored version means the same after a default has changed, and durations are
+written the shortest way, so `60s` and `1m` are the same job.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+from hetuflow_core.durations import format_duration
+from hetuflow_core.jobfile.documents import Document, JobSpec, Run
+from hetuflow_core.placement import canonical_requirements
+from hetuflow_core.retry import RETRYABLE, RetryPolicy
+
+
+def to_document(spec: Document) -> dict[str, Any]:
+    """The document as a job file writes it; reading it gives the same spec."""
+    if not isinstance(spec, JobSpec):
+        return {
+            "kind": spec.kind.value,
+            "name": spec.name,
+            "weight": spec.weight,
+            "labels": dict(spec.labels),
+        }
+    return {
+        "kind": spec.kind.value,
+        "namespace": spec.namespace,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "run": _run(spec.run),
+        "params": spec.params,
+        "priority": spec.priority,
+        "timeout": _optional_duration(spec.timeout),
+        "deadline": _optional_duration(spec.deadline),
+        "retry": _retry(spec.retry),
+        "concurrency": {"max": spec.concurrency.max, "key": spec.concurrency.key},
+        "limits": list(spec.limits),
+        "placement": canonical_requirements(spec.placement),
+        "kill_grace": format_duration(spec.kill_grace),
+        "on_lost": spec.on_lost.value,
+        "lease": format_duration(spec.lease),
+        "skip_exit_codes": list(spec.skip_exit_codes),
+    }
+
+
+def canonical(spec: Document) -> bytes:
+    """Equal specs give equal bytes."""
+    return json.dumps(
+        to_document(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def digest(spec: Document) -> bytes:
+    """32 bytes that tell whether applying a document would change anything."""
+    return blake2b(canonical(spec), digest_size=32, person=b"hetuflow-job-v1").digest()
+
+
+def _run(run: Run) -> dict[str, Any]:
+    what = (
+        {"script": run.script, "shell": run.shell} if run.command is None else {"command": list(run.command)}
+    )
+    return {**what, "env": dict(run.env), "workdir": run.workdir}
+
+
+def _retry(policy: RetryPolicy) -> dict[str, Any]:
+    return {
+        "max_attempts": policy.max_attempts,
+        "backoff": policy.backoff.value,
+        "delay": format_duration(policy.delay),
+        "max_delay": format_duration(policy.max_delay),
+        "jitter": policy.jitter,
+        "on": [outcome.value for outcome in RETRYABLE if outcome in policy.on],
+    }
+
+
+def _optional_duration(duration: timedelta | None) -> str | None:
+    return format_duration(duration) if duration is not None else None

@@ -1,0 +1,94 @@
+"""Raw documents to specs, with every fault of every document in one error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from hetuflow_core.errors import Fault, Invalid
+from hetuflow_core.jobfile.documents import Document, JobSpec, Kind
+from hetuflow_core.jobfile.given import Given, did_you_mean, in_file_order, listed
+from hetuflow_core.jobfile.job_reader import read_job, read_namespace
+from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
+from hetuflow_core.jobfile.reading import RawDocument, raw_document
+from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+
+# A file that is wrong from end to end is not helped by more.
+_MOST_FAULTS: Final = 200
+
+
+def load_documents(
+    documents: Sequence[RawDocument],
+    *,
+    kind: Kind | None = None,
+    unsupported: Mapping[str, str] = UNSUPPORTED_KEYS,
+) -> list[Document]:
+    """Check documents and give their specs, in order; `kind` is what a document without one is."""
+    faults: list[Fault] = []
+    specs: list[Document] = []
+    first: dict[tuple[str, ...], Given] = {}
+    for document in documents:
+        given = Given(document.root, document.source, document.path, [])
+        spec = _read(given, kind, unsupported)
+        if spec is not None:
+            _note_repetition(given, spec, first)
+            specs.append(spec)
+        faults += in_file_order(given.faults)
+    if faults:
+        raise Invalid(_summary(len(faults)), code=CODE, faults=faults[:_MOST_FAULTS])
+    return specs
+
+
+def from_document(document: Mapping[str, Any], *, path: str = "") -> JobSpec:
+    """A job from plain data, such as the body of a request or what `to_document` gave."""
+    (spec,) = load_documents([raw_document(document, path)], kind=Kind.JOB)
+    if not isinstance(spec, JobSpec):
+        fault = Fault(key_path(path, "kind"), f"must be job, not {spec.kind}.")
+        raise Invalid(_summary(1), code=CODE, faults=[fault])
+    return spec
+
+
+def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) -> Document | None:
+    entries = given.entries()
+    if entries is None:
+        return None
+    kind = _kind(given, entries.get("kind"), default)
+    if kind is Kind.JOB:
+        return read_job(given, unsupported)
+    if kind is Kind.NAMESPACE:
+        return read_namespace(given)
+    return None
+
+
+def _kind(document: Given, given: Given | None, default: Kind | None) -> Kind | None:
+    if given is None or given.node.value is None:
+        if default is None:
+            document.refuse('"kind" is missing: write kind: job.')
+        return default
+    text = given.text()
+    if text is None:
+        return None
+    if text not in list(Kind):
+        hint = (
+            did_you_mean(text, Kind)
+            or f": use {listed(known for known in Kind if known not in UNSUPPORTED_KINDS)}."
+        )
+        given.refuse(f'"{shortened(text)}" is not a kind of document{hint}')
+        return None
+    kind = Kind(text)
+    if kind in UNSUPPORTED_KINDS:
+        given.refuse(f"documents of kind {kind} are not supported by this version yet: remove this one.")
+        return None
+    return kind
+
+
+def _note_repetition(given: Given, spec: Document, first: dict[tuple[str, ...], Given]) -> None:
+    namespace = spec.namespace if isinstance(spec, JobSpec) else ""
+    if first.setdefault((spec.kind, namespace, spec.name), given) is not given:
+        where = f" in the namespace {namespace}" if namespace else ""
+        given.refuse(f'the {spec.kind} "{spec.name}"{where} is written twice: keep one of them.')
+
+
+def _summary(count: int) -> str:
+    more = f", {_MOST_FAULTS} of them shown" if count > _MOST_FAULTS else ""
+    return f"The documents have {count} fault{'s' if count > 1 else ''}{more}: correct and try again."

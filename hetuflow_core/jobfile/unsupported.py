@@ -1,0 +1,28 @@
+"""What the job file's vocabulary has and this version does not do yet.
+
+A setting that is accepted is enforced, so these are refused unless they say nothing (null or empty).
+Whoever makes one of them work deletes its line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hetuflow_core.jobfile.documents import Kind
+
+# Path of the key in a job → what is told to whoever uses it.
+UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
+    "flow": "flows are not supported by this version yet: use run.",
+    "run.python": "the python executor is not supported by this version yet: use command or script.",
+    "run.http": "the http executor is not supported by this version yet: use command or script.",
+    "params_schema": "params_schema is not supported by this version yet: remove it.",
+    "deadline": "deadline is not supported by this version yet: remove it.",
+    "retry.rules": "retry.rules is not supported by this version yet: use retry.on.",
+    "concurrency": "concurrency is not supported by this version yet: remove it.",
+    "limits": "limits are not supported by this version yet: remove them.",
+    "placement": "placement is not supported by this version yet: remove it.",
+    "schedules": "schedules are not supported by this version yet: remove them.",
+}
+
+UNSUPPORTED_KINDS: Final = frozenset({Kind.CALENDAR, Kind.LIMIT, Kind.SECRET, Kind.ALERT})

@@ -1,0 +1,345 @@
+"""The Jinja behind `templates.py`, with everything removed that could run long, grow large or reach out.
+
+Two walls: `_Inspection` lets only known kinds of expression through, before anything is compiled; the
+environment then looks up nothing but keys and items of plain data and checks what every operator and filter
+makes.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import shlex
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import lru_cache
+from typing import Any, Final, NoReturn
+
+from jinja2 import StrictUndefined, Template, TemplateSyntaxError, Undefined, UndefinedError, nodes
+from jinja2.filters import do_default
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from hetuflow_core.errors import Invalid
+from hetuflow_core.templates import refuse_statements
+
+# Deeper than anyone writes, and shallow enough for every recursive step of Jinja and of Python's compiler.
+_DEEPEST: Final = 30
+# Compiling takes time; a longer text with this many expressions is a script.
+_MOST_PARTS: Final = 1_000
+# What a server's memory may be asked to hold for one intermediate text.
+_LONGEST_INTERMEDIATE: Final = 1024 * 1024
+_LARGEST_INTEGER: Final = 2**63 - 1
+# Texts never hold NUL (documents with one are refused), so delimiters that begin with it never occur: `{#` is
+# what bash writes for a length (`${#list[@]}`) and must stay text.
+_NEVER: Final = "\0"
+# Jinja turns every line end into \n; this stands for \r on the way through it.
+_CARRIAGE_RETURN: Final = f"{_NEVER}r"
+
+_ALLOWED: Final = (
+    nodes.Template,
+    nodes.Output,
+    nodes.TemplateData,
+    nodes.Name,
+    nodes.Const,
+    nodes.List,
+    nodes.Tuple,
+    nodes.Getattr,
+    nodes.Getitem,
+    nodes.Slice,
+    nodes.CondExpr,
+    nodes.Compare,
+    nodes.Operand,
+    nodes.And,
+    nodes.Or,
+    nodes.Not,
+    nodes.Neg,
+    nodes.Pos,
+    nodes.Add,
+    nodes.Sub,
+    nodes.Mul,
+    nodes.Div,
+    nodes.FloorDiv,
+    nodes.Mod,
+    nodes.Filter,
+    nodes.Keyword,
+    nodes.Test,
+)
+_REFUSED: Final[dict[type[nodes.Node], str]] = {
+    nodes.Call: "functions and methods cannot be called in a template: use a filter",
+    nodes.Concat: "~ is not part of templates: write the expressions next to each other, {{ a }}{{ b }}",
+    nodes.Pow: "** is not part of templates: calculate it before",
+    nodes.Dict: "mappings cannot be written in a template: pass it as a parameter",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Compiled:
+    template: Template
+    names: frozenset[str]
+
+
+def check(text: str, names: Collection[str]) -> None:
+    for name in sorted(_compiled(text).names.difference(names)):
+        close = get_close_matches(name, names, 1)
+        hint = f'did you mean "{close[0]}"?' if close else f"known names are {', '.join(names)}."
+        raise Invalid(f'the template uses the unknown name "{name}": {hint}')
+
+
+def render(text: str, context: Mapping[str, Any], longest: int) -> str:
+    template = _compiled(text).template
+    pieces: list[str] = []
+    size = 0
+    try:
+        for piece in template.generate(context):
+            size += len(piece.encode())
+            if size > longest:
+                raise Invalid(
+                    f"{_shown(text)} renders to more than {longest // 1024} KiB: pass less, or pass a file."
+                )
+            pieces.append(piece)
+    except (ArithmeticError, LookupError, RecursionError, TypeError, UndefinedError, ValueError) as error:
+        raise Invalid(f"{_shown(text)} cannot be rendered: {error}.") from error
+    return "".join(pieces).replace(_CARRIAGE_RETURN, "\r")
+
+
+@lru_cache(maxsize=256)
+def _compiled(text: str) -> _Compiled:
+    if _NEVER in text:
+        raise Invalid("a template cannot hold a NUL character: remove it.")
+    try:
+        tree = _environment.parse(text.replace("\r", _CARRIAGE_RETURN))
+    except TemplateSyntaxError as error:
+        line = f" on its line {error.lineno}" if "\n" in text else ""
+        problem = (error.message or "it cannot be read").rstrip(".")
+        raise Invalid(
+            f"the template {_shown(text)} is wrong{line}: {problem}; "
+            "correct it, or write {{ '{{' }} for two literal braces."
+        ) from None
+    except (RecursionError, ValueError):
+        raise Invalid(f"the template {_shown(text)} cannot be read: write it simpler.") from None
+    inspection = _Inspection()
+    inspection.visit(tree, depth=0)
+    return _Compiled(_environment.from_string(tree), frozenset(inspection.names))
+
+
+class _Inspection:
+    """Walks an expression tree, refuses what has no place in a template and notes the names in use."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self._parts = 0
+
+    def visit(self, node: nodes.Node, depth: int) -> None:
+        self._parts += 1
+        if depth > _DEEPEST or self._parts > _MOST_PARTS:
+            raise Invalid("the template is too complex: write it simpler, or use a script.")
+        if not isinstance(node, _ALLOWED):
+            kind = type(node)
+            raise Invalid(f"{_REFUSED.get(kind, f'{kind.__name__} is not part of templates: leave it out')}.")
+        self._check(node)
+        for child in node.iter_child_nodes():
+            self.visit(child, depth + 1)
+
+    def _check(self, node: nodes.Node) -> None:
+        if isinstance(node, nodes.TemplateData):
+            refuse_statements(node.data)
+        elif isinstance(node, nodes.Name):
+            if node.name == "self":  # Jinja puts an object of its own there
+                raise Invalid('the name "self" is not part of templates: leave it out.')
+            self.names.add(node.name)
+        elif isinstance(node, nodes.Const):
+            _check_constant(node.value)
+        elif isinstance(node, nodes.Filter):
+            _known("filter", node.name, _FILTERS)
+        elif isinstance(node, nodes.Test):
+            _known("test", node.name, _TESTS)
+
+
+def _check_constant(value: Any) -> None:
+    if _is_number(value) and not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+        raise Invalid("the template holds a number that is too large: write a smaller one.")
+
+
+def _known(what: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        close = get_close_matches(name, known, 1)
+        hint = f'did you mean "{close[0]}"?' if close else f"there are {', '.join(sorted(known))}."
+        raise Invalid(f'the template uses the unknown {what} "{name}": {hint}')
+
+
+def _shown(text: str) -> str:
+    return f'"{text if len(text) <= 80 else text[:80] + "…"}"'  # noqa: PLR2004 (what fits on a line)
+
+
+class _Missing(StrictUndefined):
+    """A name or key that is not there; any use of it but `default` and `is defined` is an error."""
+
+
+class _Sandbox(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%"})
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """`params.items` is the parameter of that name, never a method."""
+        return self.getitem(obj, attribute)
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        if isinstance(obj, Undefined):
+            str(obj)  # raises, naming what is missing
+        usable = (isinstance(obj, Mapping) and isinstance(argument, str)) or (
+            isinstance(obj, (str, list, tuple)) and isinstance(argument, int)
+        )
+        if usable and (argument in obj if isinstance(obj, Mapping) else -len(obj) <= argument < len(obj)):
+            return obj[argument]
+        return self.undefined(f"{json.dumps(argument, default=str)} is not defined")
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:  # noqa: ARG002 (Jinja's)
+        for operand in (left, right):
+            if isinstance(operand, Undefined):
+                str(operand)  # raises, naming what is missing
+        if operator == "+" and isinstance(left, str) and isinstance(right, str):
+            _check_length(len(left) + len(right))
+            return left + right
+        if not (_is_number(left) and _is_number(right)):
+            raise TypeError(f"{operator} works on numbers" + (" or on two texts" if operator == "+" else ""))
+        return _bounded(_ARITHMETIC[operator](left, right))
+
+
+_ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _bounded(number: int | float) -> int | float:  # noqa: PYI041 (both matter here: only integers grow)
+    if isinstance(number, int) and abs(number) > _LARGEST_INTEGER:
+        raise ValueError("a result is too large")
+    return number
+
+
+def _check_length(length: int) -> None:
+    if length > _LONGEST_INTERMEDIATE:
+        raise ValueError(f"a result is longer than {_LONGEST_INTERMEDIATE // 1024} KiB")
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else _json(value)
+    if _NEVER in text:
+        raise ValueError("a value holds a NUL character")
+    return text
+
+
+def _json(value: Any) -> str:
+    if isinstance(value, Undefined):
+        str(value)  # raises, naming what is missing
+    pieces: list[str] = []
+    length = 0
+    # Piece by piece: the same value listed many times is small in memory and large as text.
+    for piece in json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(value):
+        length += len(piece)
+        _check_length(length)
+        pieces.append(piece)
+    return "".join(pieces)
+
+
+def _join(value: Any, separator: str = "") -> str:
+    if not isinstance(value, (list, tuple)) or not isinstance(separator, str):
+        _wrong_input("join", "a list, and text between its items")
+    items = [_text(item) for item in value]
+    _check_length(sum(map(len, items)) + len(separator) * len(items))
+    return separator.join(items)
+
+
+def _length(value: Any) -> int:
+    if not isinstance(value, (str, list, tuple, Mapping)):
+        _wrong_input("length", "text, a list or a mapping")
+    return len(value)
+
+
+def _first(value: Any) -> Any:
+    return _sequence("first", value)[0]
+
+
+def _last(value: Any) -> Any:
+    return _sequence("last", value)[-1]
+
+
+def _sequence(name: str, value: Any) -> Sequence[Any]:
+    if not isinstance(value, (str, list, tuple)) or not value:
+        _wrong_input(name, "text or a list that is not empty")
+    return value
+
+
+def _int(value: Any) -> int:
+    if not _is_number(value) and not isinstance(value, str):
+        _wrong_input("int", "a number, or text that is one")
+    return int(_bounded(int(value)))
+
+
+def _float(value: Any) -> float:
+    if not _is_number(value) and not isinstance(value, str):
+        _wrong_input("float", "a number, or text that is one")
+    return float(value)
+
+
+def _wrong_input(name: str, expected: str) -> NoReturn:
+    raise TypeError(f"the filter {name} needs {expected}")
+
+
+_FILTERS: Final[dict[str, Callable[..., Any]]] = {
+    "d": do_default,
+    "default": do_default,
+    "first": _first,
+    "float": _float,
+    "int": _int,
+    "join": _join,
+    "last": _last,
+    "length": _length,
+    "lower": lambda value: _text(value).lower(),
+    "quote": lambda value: shlex.quote(_text(value)),  # for `bash -c`: one word, whatever it holds
+    "string": _text,
+    "tojson": _json,
+    "trim": lambda value: _text(value).strip(),
+    "upper": lambda value: _text(value).upper(),
+}
+_TESTS: Final[dict[str, Callable[..., bool]]] = {
+    "boolean": lambda value: isinstance(value, bool),
+    "defined": lambda value: not isinstance(value, Undefined),
+    "mapping": lambda value: isinstance(value, Mapping),
+    "none": lambda value: value is None,
+    "number": _is_number,
+    "sequence": lambda value: isinstance(value, (list, tuple)),
+    "string": lambda value: isinstance(value, str),
+    "undefined": lambda value: isinstance(value, Undefined),
+}
+
+
+def _make_environment() -> _Sandbox:
+    environment = _Sandbox(
+        block_start_string=f"{_NEVER}%",
+        block_end_string=f"%{_NEVER}",
+        comment_start_string=f"{_NEVER}#",
+        comment_end_string=f"#{_NEVER}",
+        keep_trailing_newline=True,
+        optimized=False,
+        undefined=_Missing,
+        finalize=_text,
+        autoescape=False,
+        cache_size=0,
+    )
+    environment.globals.clear()
+    environment.filters = dict(_FILTERS)
+    environment.tests = dict(_TESTS)
+    return environment
+
+
+_environment: Final = _make_environment()

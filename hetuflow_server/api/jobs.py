@@ -1,0 +1,101 @@
+"""`/apply` and `/jobs`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+from litestar import Router, get, post
+from litestar.di import NamedDependency
+from litestar.params import FromPath, JSONBody, QueryParameter
+
+from hetuflow_core.resources import (
+    ApplyRequest,
+    ApplyResult,
+    Job,
+    Page,
+    RunRequest,
+    RunsRequest,
+    TaskDetail,
+    TaskList,
+)
+from hetuflow_core.roles import Role
+from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.services.access import Principal
+from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.task_actions import TaskActions
+
+
+@post("/apply", status_code=200, operation_id="apply")
+async def apply(
+    data: JSONBody[ApplyRequest],
+    principal: NamedDependency[Principal],
+    applying: NamedDependency[Applying],
+    dry_run: Annotated[bool, QueryParameter(description="Only say what would change.")] = False,
+) -> ApplyResult:
+    """Apply documents as in job files, all together or not at all."""
+    principal.require(Role.VIEWER if dry_run else Role.EDITOR)
+    return await applying.apply(principal, data.documents, dry_run=dry_run)
+
+
+@get("/jobs", operation_id="list_jobs")
+async def list_jobs(
+    principal: NamedDependency[Principal],
+    applying: NamedDependency[Applying],
+    namespace: Annotated[str | None, QueryParameter()] = None,
+    name: Annotated[str | None, QueryParameter()] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[Job]:
+    """List jobs by namespace and name."""
+    after = decode_cursor(cursor, tuple[str, str])
+    jobs, total = await applying.list_jobs(
+        principal,
+        namespace=namespace,
+        name=name,
+        after=after,
+        limit=limit,
+        cap=TOTAL_CAP,
+    )
+    more = encode_cursor([jobs[limit - 1].namespace, jobs[limit - 1].name]) if len(jobs) > limit else None
+    return Page(jobs[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
+
+
+@get("/jobs/{job_id:uuid}", operation_id="get_job")
+async def get_job(
+    job_id: FromPath[UUID],
+    principal: NamedDependency[Principal],
+    applying: NamedDependency[Applying],
+) -> Job:
+    return await applying.job(principal, job_id)
+
+
+@post("/jobs/{job_id:uuid}/run", operation_id="run_job")
+async def run_job(
+    job_id: FromPath[UUID],
+    data: JSONBody[RunRequest],
+    principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
+) -> TaskDetail:
+    """Run a job once, now or at `run_at`."""
+    principal.require(Role.OPERATOR)
+    tasks = await task_actions.run(principal, job_id, [data])
+    return await task_actions.task(principal, tasks[0])
+
+
+@post("/jobs/{job_id:uuid}/runs", operation_id="run_job_many")
+async def run_job_many(
+    job_id: FromPath[UUID],
+    data: JSONBody[RunsRequest],
+    principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
+) -> TaskList:
+    """Run a job up to 1,000 times in one transaction."""
+    principal.require(Role.OPERATOR)
+    tasks = await task_actions.run(principal, job_id, data.runs)
+    return TaskList(await task_actions.tasks_by_id(tasks))
+
+
+jobs_router = Router(
+    "/api/v1", route_handlers=[apply, list_jobs, get_job, run_job, run_job_many], tags=["jobs"]
+)

@@ -1,0 +1,86 @@
+"""Job files into the documents of a request, and a server's faults back to the files they come from."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hetuflow_core.errors import Fault, Invalid, NotFound
+from hetuflow_core.jobfile import Kind, RawDocument, load_documents, parse_documents, to_document
+from hetuflow_core.jobfile.nodes import Node, field_name
+
+STANDARD_INPUT: Final = "-"
+# How the server names the documents of a request.
+_PLACE: Final = re.compile(r"documents\[(?P<index>\d+)\]\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDocument:
+    content: dict[str, Any]
+    # Where people find it, such as `jobs.yaml:12:1`.
+    place: str
+
+
+def read_files(names: Sequence[str], *, namespace: str | None) -> list[PlacedDocument]:
+    """The documents of all files; those that name no namespace get `namespace`, if one is given.
+
+    They are checked here, where line and column are still known; the server checks them again.
+    """
+    if names.count(STANDARD_INPUT) > 1:
+        raise Invalid("Standard input can be read once only: give -f - once.")
+    found = [_settled(raw, namespace) for name in names for raw in _read(name)]
+    return [
+        # As it was understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
+        PlacedDocument(to_document(spec), field_name(raw.source, raw.path, raw.root.position))
+        for raw, spec in zip(found, load_documents(found), strict=True)
+    ]
+
+
+def in_their_files(faults: Sequence[Fault], documents: Sequence[PlacedDocument]) -> list[Fault]:
+    """Faults of a request's documents under the names of the files they were read from."""
+    return [_in_its_file(fault, documents) for fault in faults]
+
+
+def _read(name: str) -> list[RawDocument]:
+    if name == STANDARD_INPUT:
+        return parse_documents(_decoded(sys.stdin.buffer.read(), "standard input"), "yaml", "standard input")
+    try:
+        content = Path(name).read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {name}: check the name.") from None
+    except OSError as error:
+        raise Invalid(f"{name} cannot be read ({error.strerror}): give files that can be.") from None
+    return parse_documents(_decoded(content, name), None, name)
+
+
+def _decoded(content: bytes, source: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise Invalid(f"{source} is not UTF-8: save it as UTF-8.") from None
+
+
+def _settled(raw: RawDocument, namespace: str | None) -> RawDocument:
+    """The document in `namespace` if it says nothing else; a namespace itself stands in none."""
+    keys = raw.root.value
+    if namespace is None or not isinstance(keys, Mapping) or _value(keys, "kind") == Kind.NAMESPACE:
+        return raw
+    if _value(keys, "namespace") is not None:
+        return raw
+    return replace(raw, root=replace(raw.root, value={**keys, "namespace": Node(namespace)}))
+
+
+def _value(keys: Mapping[str, Node], name: str) -> Any:
+    return keys[name].value if name in keys else None
+
+
+def _in_its_file(fault: Fault, documents: Sequence[PlacedDocument]) -> Fault:
+    match = _PLACE.match(fault.field)
+    if match is None or int(match["index"]) >= len(documents):
+        return fault
+    place, path = documents[int(match["index"])].place, fault.field[match.end() :]
+    return Fault(f"{place} {path}".rstrip(), fault.message)

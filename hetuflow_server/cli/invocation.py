@@ -1,0 +1,100 @@
+"""What every command that talks to a server has in common: its options, its client, its output."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+
+import click
+
+from hetuflow_core.client import Hetuflow
+from hetuflow_core.client.endpoint import KEY_VARIABLE, URL_VARIABLE
+from hetuflow_core.runtime.clock import Clock, SystemClock
+from hetuflow_server.cli.connection import Connection, find_connection
+from hetuflow_server.cli.layout import Block, plain
+from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.structured import as_json
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OutputFormat = Literal["table", "json", "yaml"]
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    connection: Connection
+    # None when it was not given.
+    given_namespace: str | None
+    output: OutputFormat
+    quiet: bool
+    clock: Clock
+
+    @property
+    def namespace(self) -> str:
+        return self.given_namespace or DEFAULT_NAMESPACE
+
+    def client(self) -> Hetuflow:
+        return Hetuflow(self.connection.url, self.connection.api_key)
+
+    def show(self, value: Any, *, human: Callable[[], Sequence[Block]], brief: Sequence[object] = ()) -> None:
+        """Print a result as was asked for: `value` for programs, `human` for people, `brief` with -q."""
+        if self.output == "json":
+            click.echo(as_json(value))
+        elif self.output == "yaml":
+            click.echo(load("hetuflow_server.cli.as_yaml:as_yaml")(value))
+        elif self.quiet:
+            click.echo("".join(f"{line}\n" for line in brief), nl=False)
+        elif sys.stdout.isatty():
+            load("hetuflow_server.cli.on_terminal:show")(human(), now=self.clock.now(), file=sys.stdout)
+        else:
+            click.echo(plain(human()))
+
+    def note(self, sentence: str) -> None:
+        """Say something beside the result; scripts that read the output do not see it."""
+        if not self.quiet:
+            click.echo(sentence, err=True)
+
+
+def server_command(command: Callable[Concatenate[Invocation, P], R]) -> Callable[..., R]:
+    """Give a command the common options; it receives them as an `Invocation`."""
+
+    @click.option("--url", envvar=URL_VARIABLE, show_envvar=True, metavar="URL", help="The server's address.")
+    @click.option(
+        "--api-key", envvar=KEY_VARIABLE, show_envvar=True, metavar="KEY", help="The key to get in."
+    )
+    @click.option(
+        "-n",
+        "--namespace",
+        envvar="HETUFLOW_NAMESPACE",
+        show_envvar=True,
+        metavar="NAME",
+        help=f'Namespace; "{DEFAULT_NAMESPACE}" if not given.',
+    )
+    @click.option(
+        "-o",
+        "--output",
+        type=click.Choice(["table", "json", "yaml"]),
+        default="table",
+        help="How to print the result.",
+    )
+    @click.option("-q", "--quiet", is_flag=True, help="Print ids or names only.")
+    @functools.wraps(command)
+    def with_options(
+        url: str | None,
+        api_key: str | None,
+        namespace: str | None,
+        output: OutputFormat,
+        quiet: bool,
+        **arguments: Any,
+    ) -> R:
+        connection = find_connection(url, api_key, folder=Path())
+        invocation = Invocation(connection, namespace, output, quiet, SystemClock())
+        return command(invocation, **arguments)  # type: ignore[call-arg]  # click passes by name
+
+    return with_options

@@ -1,0 +1,144 @@
+"""`hetuflow job list | get | run`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import click
+
+from hetuflow_core.resources import Job
+from hetuflow_server.cli.attending import attend
+from hetuflow_server.cli.invocation import Invocation, server_command
+from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
+from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
+from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.outcome import EXPLAINED
+from hetuflow_server.cli.params import parse_params
+
+
+@click.group("job")
+def job_group() -> None:
+    """List, show and run jobs; `hetuflow apply` makes them."""
+
+
+@job_group.command("list")
+@limit_option
+@all_namespaces_option
+@server_command
+def list_jobs(invocation: Invocation, all_namespaces: bool, limit: int) -> None:
+    """List the jobs of a namespace.
+
+    Example: hetuflow job list -n team-a -o json
+    """
+    namespace = None if all_namespaces else invocation.namespace
+    with invocation.client() as client:
+        found = take(invocation, client.jobs(namespace=namespace, page_size=page_size(limit)), limit)
+    invocation.show(found, human=lambda: [_table(found)], brief=[job.name for job in found])
+
+
+@job_group.command("get")
+@click.argument("name")
+@server_command
+def get_job(invocation: Invocation, name: str) -> None:
+    """Show a job and what is in its file.
+
+    Defaults are filled in.
+
+    Example: hetuflow job get nightly-report -o yaml
+    """
+    with invocation.client() as client:
+        job = client.job(invocation.namespace, name)
+    invocation.show(job, human=lambda: _details(job), brief=[job.id])
+
+
+@job_group.command(
+    "run",
+    help=f"""Run a job now, as a new task.
+
+{EXPLAINED}
+Example: hetuflow job run nightly-report -p who=me -p count=3 --logs
+""",
+    short_help="Run a job now, as a new task.",
+)
+@click.argument("name")
+@click.option(
+    "-p",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A param on top of the job's own; read as JSON where it is JSON, else as text. Repeatable.",
+)
+@click.option(
+    "--priority", type=click.IntRange(0, 1000), metavar="0-1000", help="Instead of the job's; higher first."
+)
+@click.option("--wait", is_flag=True, help="Stay until the task has ended.")
+@click.option("--logs", is_flag=True, help="Show what the task writes, live, and stay until it has ended.")
+@click.option("--idempotency-key", metavar="TEXT", help="With the same key there is one task only.")
+@server_command
+def run_job(
+    invocation: Invocation,
+    *,
+    name: str,
+    params: tuple[str, ...],
+    priority: int | None,
+    wait: bool,
+    logs: bool,
+    idempotency_key: str | None,
+) -> int:
+    if logs and invocation.output != "table":
+        raise click.UsageError(
+            "With --logs standard output belongs to the task: leave out -o, or use --wait instead."
+        )
+    given = parse_params(params)
+    with invocation.client() as client:
+        job = client.job(invocation.namespace, name)
+        task = client.run(job.id, params=given, priority=priority, idempotency_key=idempotency_key)
+        if wait or logs:
+            invocation.note(f"Task {task.id} is on its way; Ctrl-C leaves it running.")
+            return attend(invocation, client, task.id, logs=logs)
+    invocation.show(
+        task,
+        human=lambda: [f"Task {task.id} of {task.namespace}/{task.job} is {task.status}."],
+        brief=[task.id],
+    )
+    return 0
+
+
+def _table(jobs: Sequence[Job]) -> Table:
+    columns = [
+        Column("NAMESPACE"),
+        Column("NAME"),
+        Column("VERSION", Kind.NUMBER),
+        Column("ENABLED"),
+        Column("SCHEDULES", Kind.NUMBER),
+        Column("UPDATED", Kind.TIME),
+    ]
+    rows = [
+        [
+            job.namespace,
+            job.name,
+            job.version,
+            "yes" if job.enabled else "no",
+            len(job.spec.get("schedules") or ()),
+            job.updated_at,
+        ]
+        for job in jobs
+    ]
+    return Table(columns, rows)
+
+
+def _details(job: Job) -> list[Block]:
+    sheet = Sheet(
+        [
+            ("name", job.name),
+            ("namespace", job.namespace),
+            ("id", str(job.id)),
+            ("enabled", "yes" if job.enabled else "no"),
+            ("version", job.version),
+            ("labels", ", ".join(f"{name}={value}" for name, value in job.labels.items())),
+            ("created", job.created_at),
+            ("updated", job.updated_at),
+        ]
+    )
+    text: str = load("hetuflow_server.cli.as_yaml:as_yaml")(job.spec)
+    return [sheet, text]

@@ -1,0 +1,98 @@
+"""What commands show to people, and how it looks where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import TypeAlias
+
+Cell: TypeAlias = str | int | datetime | None
+
+
+class Kind(Enum):
+    TEXT = auto()
+    # Never wrapped or cut: people copy it.
+    ID = auto()
+    STATUS = auto()
+    TIME = auto()
+    NUMBER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    title: str
+    kind: Kind = Kind.TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """One thing and what there is to say about it."""
+
+    entries: Sequence[tuple[str, Cell]]
+
+
+Block: TypeAlias = Table | Sheet | str
+
+
+def plain(blocks: Sequence[Block]) -> str:
+    """Aligned text without colour: for files and other programs. Times are absolute."""
+    return "\n\n".join("\n".join(_plain_lines(block)) for block in blocks)
+
+
+def _plain_lines(block: Block) -> list[str]:
+    match block:
+        case Table(columns, rows):
+            shown = [[column.title for column in columns], *([written(cell) for cell in row] for row in rows)]
+            numbers = [column.kind is Kind.NUMBER for column in columns]
+            return _aligned(shown, numbers)
+        case Sheet(entries):
+            return _aligned([[f"{name}:", written(cell)] for name, cell in entries], [False, False])
+        case str():
+            return block.splitlines()
+
+
+def _aligned(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    sides: list[Callable[[str, int], str]] = [str.rjust if right else str.ljust for right in to_the_right]
+    return [
+        "  ".join(side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def written(cell: Cell) -> str:
+    """A cell on one line; what would move the cursor or colour the terminal is shown as a mark."""
+    if cell is None or cell == "":
+        return "-"
+    if isinstance(cell, datetime):
+        return cell.isoformat(timespec="seconds")
+    text = " ".join(str(cell).split())
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
+
+
+def ago(at: datetime, now: datetime) -> str:
+    """`5m ago`, `in 2h`: one unit is enough to find a line by."""
+    distance = now - at
+    text = _rough(abs(distance))
+    if text == "0s":
+        return "now"
+    return f"{text} ago" if distance > timedelta(0) else f"in {text}"
+
+
+def _rough(duration: timedelta) -> str:
+    seconds = int(duration.total_seconds())
+    for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        # From the second of a unit on: `90m` and `36h` say more than `1h` and `1d`.
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

@@ -1,0 +1,1 @@
+"""The agent gateway: what agents call."""

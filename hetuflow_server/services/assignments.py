@@ -1,0 +1,81 @@
+"""From a claimed row to everything an agent needs to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import structlog
+
+from hetuflow_core import ids, messages as m
+from hetuflow_core.errors import Invalid
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.store import tasks as task_store, transitions
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.transitions import Claimed, Ending
+from hetuflow_server.stream.hints import Hints
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.claims")
+
+
+class Assignments:
+    def __init__(self, database: Database, versions: JobVersions, settler: Settler, hints: Hints) -> None:
+        self._database = database
+        self._versions = versions
+        self._settler = settler
+        self._hints = hints
+
+    async def make(self, claimed: Sequence[Claimed]) -> list[m.Assignment]:
+        """Render what was claimed; what cannot be rendered ends here as failed, with the reason."""
+        if not claimed:
+            return []
+        made, broken = [], []
+        async with self._database.transaction() as connection:
+            params = await task_store.params_of(connection, [row.task_id for row in claimed])
+            for row in claimed:
+                version = await self._versions.get(connection, row.job_id, row.job_version)
+                values, traceparent = params.get(row.task_id, ({}, None))
+                try:
+                    run = version.render(values)
+                except Invalid as error:
+                    broken.append(_broken(row, error))
+                    continue
+                made.append(
+                    m.Assignment(
+                        instance_id=row.id,
+                        task_id=row.task_id,
+                        token=row.token,
+                        claim_no=row.claim_no,
+                        namespace=version.namespace,
+                        job=version.name,
+                        job_version=row.job_version,
+                        attempt=row.attempt,
+                        fire_at=ids.milliseconds(row.fire_at),
+                        due_at=ids.milliseconds(row.due_at),
+                        reserved_until=ids.milliseconds(row.reserved_until),
+                        run=run,
+                        timeout_ms=_milliseconds(version.timeout),
+                        kill_grace_ms=version.kill_grace // timedelta(milliseconds=1),
+                        lease_ms=row.lease_ms,
+                        on_lost=version.on_lost,
+                        traceparent=traceparent,
+                    ),
+                )
+        if broken:
+            async with self._database.transaction() as connection:
+                settled = await self._settler.settle(connection, broken, transitions.finish)
+            self._hints.give(settled.hints)
+        return made
+
+
+def _broken(row: Claimed, error: Invalid) -> Ending:
+    faults = "; ".join(map(str, error.faults))
+    message = f"{error.message} {faults}".strip()
+    log.warning("A claimed instance cannot be rendered.", instance=str(row.id), detail=message)
+    return Ending(row.id, row.token, InstanceStatus.FAILED, reason="template_error", message=message)
+
+
+def _milliseconds(duration: timedelta | None) -> int | None:
+    return None if duration is None else duration // timedelta(milliseconds=1)

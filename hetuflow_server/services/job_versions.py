@@ -1,0 +1,98 @@
+"""Job versions as the engine uses them; they never change, so they are read once."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hetuflow_core import messages as m
+from hetuflow_core.jobfile import JobSpec, from_document
+from hetuflow_core.jobfile.documents import DEFAULT_SHELL
+from hetuflow_core.retry import RetryPolicy
+from hetuflow_core.templates import render
+from hetuflow_server.store import jobs as job_store
+
+_MOST_CACHED = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobVersion:
+    job_id: UUID
+    version: int
+    namespace_id: int
+    namespace: str
+    name: str
+    enabled: bool
+    placement_id: int
+    spec: JobSpec
+
+    @property
+    def retry(self) -> RetryPolicy:
+        return self.spec.retry
+
+    @property
+    def skip_exit_codes(self) -> frozenset[int]:
+        return frozenset(self.spec.skip_exit_codes)
+
+    @property
+    def timeout(self) -> timedelta | None:
+        return self.spec.timeout
+
+    @property
+    def kill_grace(self) -> timedelta:
+        return self.spec.kill_grace
+
+    @property
+    def on_lost(self) -> str:
+        return str(self.spec.on_lost)
+
+    @property
+    def lease_ms(self) -> int:
+        return self.spec.lease // timedelta(milliseconds=1)
+
+    def render(self, params: Mapping[str, Any]) -> m.RunSpec:
+        """Fill the templates; raise Invalid naming what is not defined."""
+        context = {"params": params, "job": self.name, "namespace": self.namespace}
+        run = self.spec.run
+        return m.RunSpec(
+            command=[render(word, context) for word in run.command] if run.command else None,
+            script=run.script,
+            shell=run.shell or DEFAULT_SHELL,
+            env={name: render(value, context) for name, value in run.env.items()},
+            workdir=run.workdir,
+        )
+
+
+class JobVersions:
+    def __init__(self) -> None:
+        self._cached: OrderedDict[tuple[UUID, int], JobVersion] = OrderedDict()
+
+    async def get(self, connection: AsyncConnection, job_id: UUID, version: int) -> JobVersion:
+        key = (job_id, version)
+        if (found := self._cached.get(key)) is not None:
+            self._cached.move_to_end(key)
+            return found
+        loaded = from_row(await job_store.job_version(connection, job_id, version))
+        self._cached[key] = loaded
+        if len(self._cached) > _MOST_CACHED:
+            self._cached.popitem(last=False)
+        return loaded
+
+
+def from_row(row: job_store.JobRow) -> JobVersion:
+    return JobVersion(
+        job_id=row.id,
+        version=row.version,
+        namespace_id=row.namespace_id,
+        namespace=row.namespace,
+        name=row.name,
+        enabled=row.enabled,
+        placement_id=row.placement_id,
+        spec=from_document(row.spec),
+    )

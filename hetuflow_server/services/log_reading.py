@@ -1,0 +1,149 @@
+"""Logs going out: as text, or followed live until the instance has ended and its log is complete."""
+
+from __future__ import annotations
+
+import base64
+import codecs
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import msgspec
+import zstandard
+
+from hetuflow_core.errors import Invalid, NotFound
+from hetuflow_core.resources import TaskInstance
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
+from hetuflow_server.services.access import Principal
+from hetuflow_server.store import log_chunks, tasks as task_store
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.log_chunks import LOG_BEGIN, LogPosition, StoredChunk
+from hetuflow_server.stream.hints import Hints, instance_topic
+
+_BATCH = 64
+_LOOK_AGAIN_SECONDS = 1.0
+_KEEP_ALIVE_SECONDS = 15.0
+# Agents ship the rest of a log before they report the end, but not for ever.
+_LATE_LINES = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Some text of one stream; `position` resumes behind it."""
+
+    position: str
+    stream: str
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogEnd:
+    status: str
+    exit_code: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LogSilence:
+    """Nothing for a while; said so that connections stay open."""
+
+
+class LogReading:
+    def __init__(self, database: Database, hints: Hints, clock: Clock) -> None:
+        self._database = database
+        self._hints = hints
+        self._clock = clock
+
+    async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:
+        async with self._database.transaction() as connection:
+            found = await task_store.instance_by_id(connection, instance_id)
+        if found is None or not principal.sees(found[1]):
+            raise NotFound("There is no such task instance.", code="task_instance.not_found")
+        return found[0]
+
+    async def read(self, instance_id: UUID, stream: str | None, offset: int) -> AsyncIterator[bytes]:
+        """Give the whole log, or one stream of it from a byte offset."""
+        after = LOG_BEGIN
+        while chunks := await self._chunks(instance_id, after, stream):
+            after = chunks[-1].position
+            for chunk in chunks:
+                text = _text(chunk)
+                skipped = max(0, offset - chunk.position.start_offset) if stream else 0
+                if skipped < len(text):
+                    yield text[skipped:]
+
+    async def follow(
+        self,
+        principal: Principal,
+        instance_id: UUID,
+        resume: str | None,
+    ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
+        """Give the log as it grows, then how the instance ended."""
+        after = _parse_position(resume)
+        decoders: dict[str, codecs.IncrementalDecoder] = {}
+        silent_since = self._clock.monotonic()
+        with self._hints.waiting([instance_topic(instance_id)]) as waiter:
+            while not self._hints.closed:
+                # The state is read before the log: what was written before the end is then surely seen.
+                instance = await self.instance(principal, instance_id)
+                while chunks := await self._chunks(instance_id, after, None):
+                    after = chunks[-1].position
+                    for chunk in chunks:
+                        decoder = decoders.setdefault(chunk.position.stream, _decoder())
+                        yield _piece(chunk, decoder.decode(_text(chunk)))
+                    silent_since = self._clock.monotonic()
+                if self._complete(instance):
+                    yield LogEnd(instance.status, instance.exit_code)
+                    return
+                await waiter.wait(_LOOK_AGAIN_SECONDS)
+                if self._clock.monotonic() - silent_since > _KEEP_ALIVE_SECONDS:
+                    silent_since = self._clock.monotonic()
+                    yield LogSilence()
+
+    def _complete(self, instance: TaskInstance) -> bool:
+        if InstanceStatus(instance.status) not in INSTANCE_TERMINAL or instance.finished_at is None:
+            return False
+        # An agent that reported itself has shipped its log; one that was lost may still come back with some.
+        return (
+            instance.status != InstanceStatus.LOST or self._clock.now() - instance.finished_at > _LATE_LINES
+        )
+
+    async def _chunks(self, instance_id: UUID, after: LogPosition, only: str | None) -> list[StoredChunk]:
+        async with self._database.transaction() as connection:
+            claim_no = await log_chunks.newest_claim(connection, instance_id)
+            return await log_chunks.read(connection, instance_id, claim_no, after, only=only, limit=_BATCH)
+
+
+def _text(chunk: StoredChunk) -> bytes:
+    return zstandard.ZstdDecompressor().decompress(chunk.data, max_output_size=chunk.byte_length)
+
+
+def _decoder() -> codecs.IncrementalDecoder:
+    """Chunks may cut a character in two; bytes that are no UTF-8 become replacement characters."""
+    return codecs.getincrementaldecoder("utf-8")("replace")
+
+
+def _piece(chunk: StoredChunk, text: str) -> LogPiece:
+    position = chunk.position
+    packed = msgspec.json.encode([position.created_at.isoformat(), position.stream, position.start_offset])
+    return LogPiece(
+        base64.urlsafe_b64encode(packed).decode(),
+        position.stream,
+        position.start_offset,
+        text,
+    )
+
+
+def _parse_position(resume: str | None) -> LogPosition:
+    if not resume:
+        return LOG_BEGIN
+    try:
+        created_at, stream, offset = msgspec.json.decode(
+            base64.urlsafe_b64decode(resume),
+            type=tuple[datetime, str, int],
+        )
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Invalid("This Last-Event-ID is not one of this stream's.") from error
+    return LogPosition(created_at.astimezone(UTC), stream, offset)

@@ -1,0 +1,150 @@
+"""Settling: an instance ends, its task is written, and what follows is inserted, all in one transaction."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from uuid import UUID
+
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hetuflow_core import ids
+from hetuflow_core.retry import GiveUp, GiveUpReason, Retry, decide
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_server.services.job_versions import JobVersion, JobVersions
+from hetuflow_server.store import tasks as task_store, transitions
+from hetuflow_server.store.tasks import LiveInstance, LockedTask
+from hetuflow_server.store.transitions import Ending, NewInstance, TaskChange
+from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
+
+EndVerb = Callable[[AsyncConnection, Sequence[Ending]], Awaitable[set[UUID]]]
+
+_TASK_STATUS_AFTER = {
+    InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
+    InstanceStatus.SKIPPED: TaskStatus.SKIPPED,
+    InstanceStatus.CANCELLED: TaskStatus.CANCELLED,
+}
+
+
+@dataclass(slots=True)
+class Settled:
+    ended: set[UUID] = field(default_factory=set)
+    # To be given once the transaction has committed.
+    hints: set[Topic] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a task when one of its instances has ended."""
+
+    change: TaskChange
+    retry_at: datetime | None
+
+
+class Settler:
+    def __init__(self, versions: JobVersions, clock: Clock, rng: random.Random) -> None:
+        self._versions = versions
+        self._clock = clock
+        self._rng = rng
+
+    async def settle(self, connection: AsyncConnection, endings: Sequence[Ending], end: EndVerb) -> Settled:
+        """End instances with `end`, which guards; whatever it does not return was not there to end."""
+        settled = Settled()
+        live = await task_store.live_instances(connection, ids=[ending.instance_id for ending in endings])
+        if not live:
+            return settled
+        tasks = await task_store.lock_tasks(connection, [instance.task_id for instance in live.values()])
+        versions = {
+            task.id: await self._versions.get(connection, task.job_id, task.job_version)
+            for task in tasks.values()
+        }
+        known = [
+            _classified(ending, versions[live[ending.instance_id].task_id])
+            for ending in endings
+            if ending.instance_id in live and live[ending.instance_id].task_id in tasks
+        ]
+        settled.ended = await end(connection, known)
+        changes, followers = [], []
+        for ending in known:
+            if ending.instance_id in settled.ended:
+                instance = live[ending.instance_id]
+                task = tasks[instance.task_id]
+                verdict = self._judge(ending, task, instance, versions[task.id])
+                changes.append(verdict.change)
+                if verdict.retry_at is not None:
+                    followers.append(_next_instance(task, instance, verdict))
+                    settled.hints.add(namespace_topic(task.namespace_id))
+                settled.hints.add(instance_topic(ending.instance_id))
+        await transitions.write_tasks(connection, changes)
+        await transitions.create_instances(connection, followers)
+        return settled
+
+    def _judge(
+        self,
+        ending: Ending,
+        task: LockedTask,
+        instance: LiveInstance,
+        version: JobVersion,
+    ) -> Verdict:
+        lost = ending.status is InstanceStatus.LOST
+        attempts, losses = task.attempts + (not lost), task.losses + lost
+        now = self._clock.now()
+        change = TaskChange(
+            id=task.id,
+            status=_TASK_STATUS_AFTER.get(ending.status, TaskStatus.FAILED),
+            reason=ending.reason,
+            seq=task.seq,
+            attempts=attempts,
+            losses=losses,
+            exit_code=ending.exit_code,
+            due_at=task.due_at,
+        )
+        if instance.cancel_requested and ending.status is not InstanceStatus.SUCCEEDED:
+            # Somebody wanted it to end: however it ended, it is not tried again.
+            return Verdict(replace(change, status=TaskStatus.CANCELLED, reason="cancelled"), None)
+        decision = decide(
+            version.retry,
+            ending.status,
+            attempts_spent=attempts,
+            losses=losses,
+            random=self._rng.random(),
+        )
+        match decision:
+            case Retry(delay=delay):
+                due_at = now + delay
+                change = replace(change, status=TaskStatus.WAITING_RETRY, seq=task.seq + 1, due_at=due_at)
+                return Verdict(change, due_at)
+            case GiveUp(reason=GiveUpReason.QUARANTINED):
+                return Verdict(replace(change, reason="quarantined"), None)
+            case GiveUp():
+                return Verdict(change, None)
+
+
+def _classified(ending: Ending, version: JobVersion) -> Ending:
+    """An exit code the job calls a skip is no failure."""
+    if ending.status is InstanceStatus.FAILED and ending.exit_code in version.skip_exit_codes:
+        return replace(ending, status=InstanceStatus.SKIPPED)
+    return ending
+
+
+def _next_instance(task: LockedTask, instance: LiveInstance, verdict: Verdict) -> NewInstance:
+    change = verdict.change
+    return NewInstance(
+        id=ids.instance_of(task.id, change.seq),
+        task_id=task.id,
+        namespace_id=task.namespace_id,
+        placement_id=instance.placement_id,
+        job_id=task.job_id,
+        job_version=task.job_version,
+        schedule_id=task.schedule_id,
+        seq=change.seq,
+        # Losses spend nothing: the next one is the same attempt again.
+        attempt=change.attempts + 1,
+        priority=task.priority,
+        fire_at=task.fire_at,
+        due_at=change.due_at,
+        lease_ms=instance.lease_ms,
+    )

@@ -1,0 +1,239 @@
+"""What people do with tasks: run a job, look, cancel, run again."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from hashlib import sha256
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from hetuflow_core import ids
+from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
+from hetuflow_core.resources import RunRequest, Task, TaskDetail
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.access import Principal
+from hetuflow_server.services.job_versions import JobVersion, JobVersions, from_row
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.store import idempotency, jobs as job_store, tasks as task_store, transitions
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.tasks import LockedTask, TaskFilter
+from hetuflow_server.store.transitions import Ending, NewInstance, NewTask
+from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
+
+MOST_RUNS = 1_000
+_LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
+_LONGEST_KEY = 255
+
+
+class TaskActions:
+    def __init__(
+        self,
+        database: Database,
+        hints: Hints,
+        versions: JobVersions,
+        settler: Settler,
+        clock: Clock,
+    ) -> None:
+        self._database = database
+        self._hints = hints
+        self._versions = versions
+        self._settler = settler
+        self._clock = clock
+
+    async def run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
+        """Create a task for each request, all or none; return their ids in order."""
+        if not 1 <= len(requests) <= MOST_RUNS:
+            raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
+        async with self._database.transaction() as connection:
+            row = await job_store.job_by_id(connection, job_id)
+            if row is None or not principal.sees(row.namespace):
+                raise NotFound("There is no such job.", code="job.not_found")
+            if not row.enabled:
+                raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
+            version = from_row(row)
+            _check(version, requests)
+            tasks = [
+                await self._once(
+                    connection, principal, version, request, self._new_task(version, request, principal)
+                )
+                for request in requests
+            ]
+            fresh = [task for task, is_new in tasks if is_new]
+            await transitions.create(connection, fresh, [_first_instance(task, version) for task in fresh])
+        self._hints.give([namespace_topic(version.namespace_id)])
+        return [task.id for task, _ in tasks]
+
+    async def task(self, principal: Principal, task_id: UUID) -> TaskDetail:
+        async with self._database.transaction() as connection:
+            found = await task_store.task_detail(connection, task_id)
+        if found is None or not principal.sees(found.namespace):
+            raise _no_task()
+        return found
+
+    async def tasks_by_id(self, task_ids: Sequence[UUID]) -> list[Task]:
+        async with self._database.transaction() as connection:
+            found = await task_store.tasks_by_id(connection, task_ids)
+        return [found[task_id] for task_id in task_ids]
+
+    async def list_tasks(
+        self,
+        principal: Principal,
+        wanted: TaskFilter,
+        *,
+        limit: int,
+        cap: int,
+    ) -> tuple[list[Task], int]:
+        """Return one more than `limit` when there are more, and the total up to just over the cap."""
+        if principal.namespace is not None:
+            if wanted.namespace not in {None, principal.namespace}:
+                return [], 0
+            wanted = replace(wanted, namespace=principal.namespace)
+        async with self._database.transaction() as connection:
+            tasks = await task_store.list_tasks(connection, wanted, limit + 1)
+            total = await task_store.count_tasks(connection, replace(wanted, before=None), cap + 1)
+        return tasks, total
+
+    async def cancel(self, principal: Principal, task_id: UUID) -> TaskDetail:
+        """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
+        await self.task(principal, task_id)
+        async with self._database.transaction() as connection:
+            task = await self._lock(connection, task_id)
+            if task.finished_at is not None and task.status != "cancelled":
+                raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
+            live = await task_store.live_instances(connection, tasks=[task_id])
+            ending = [Ending(id_, None, InstanceStatus.CANCELLED, reason="cancelled") for id_ in live]
+            settled = await self._settler.settle(connection, ending, transitions.cancel_unclaimed)
+            claimed = live.keys() - settled.ended
+            agents = await transitions.request_cancel(connection, sorted(claimed)) if claimed else {}
+        self._hints.give(settled.hints | {agent_topic(agent) for agent in agents.values()})
+        return await self.task(principal, task_id)
+
+    async def repeat(self, principal: Principal, task_id: UUID) -> TaskDetail:
+        """Make a new task of a finished one: same version, same parameters."""
+        found = await self.task(principal, task_id)
+        async with self._database.transaction() as connection:
+            task = await self._lock(connection, task_id)
+            if task.finished_at is None:
+                raise Conflict(
+                    "The task has not ended yet: cancel it first, or wait.", code="task.unfinished"
+                )
+            version = await self._versions.get(connection, task.job_id, task.job_version)
+            repetition = await task_store.count_repetition(connection, task_id)
+            now = self._clock.now()
+            new = NewTask(
+                id=ids.task_of_repeat(task_id, repetition, now),
+                namespace_id=task.namespace_id,
+                job_id=task.job_id,
+                job_version=task.job_version,
+                schedule_id=None,
+                retry_of=task_id,
+                params=_json(found.params),
+                priority=task.priority,
+                fire_at=now,
+                due_at=now,
+                traceparent=None,
+                created_by=principal.name,
+            )
+            await transitions.create(connection, [new], [_first_instance(new, version)])
+        self._hints.give([namespace_topic(task.namespace_id)])
+        return await self.task(principal, new.id)
+
+    async def _lock(self, connection: AsyncConnection, task_id: UUID) -> LockedTask:
+        locked = await task_store.lock_tasks(connection, [task_id])
+        if task_id not in locked:
+            raise _no_task()
+        return locked[task_id]
+
+    async def _once(
+        self,
+        connection: AsyncConnection,
+        principal: Principal,
+        version: JobVersion,
+        request: RunRequest,
+        task: NewTask,
+    ) -> tuple[NewTask, bool]:
+        """Return the task, or the one an earlier request with this key made, and whether it is new."""
+        if request.idempotency_key is None:
+            return task, True
+        known = await idempotency.remember(
+            connection,
+            namespace_id=version.namespace_id,
+            scope=f"run:{version.job_id}:{principal.key_id}",
+            key=request.idempotency_key,
+            body_digest=sha256(_json(request).encode()).digest(),
+            response={"task_id": str(task.id)},
+        )
+        return (task, True) if known is None else (replace(task, id=UUID(known["task_id"])), False)
+
+    def _new_task(self, version: JobVersion, request: RunRequest, principal: Principal) -> NewTask:
+        now = self._clock.now()
+        due_at = _due(now, request.run_at)
+        return NewTask(
+            id=ids.new_id(now, secrets.token_bytes(10)),
+            namespace_id=version.namespace_id,
+            job_id=version.job_id,
+            job_version=version.version,
+            schedule_id=None,
+            retry_of=None,
+            params=_json({**version.spec.params, **request.params}),
+            priority=version.spec.priority if request.priority is None else request.priority,
+            fire_at=due_at,
+            due_at=due_at,
+            traceparent=None,
+            created_by=principal.name,
+        )
+
+
+def _check(version: JobVersion, requests: Sequence[RunRequest]) -> None:
+    faults = []
+    for place, request in enumerate(requests):
+        where = f"runs[{place}]." if len(requests) > 1 else ""
+        if request.priority is not None and not _LOWEST_PRIORITY <= request.priority <= _HIGHEST_PRIORITY:
+            faults.append(Fault(f"{where}priority", "must be from 0 to 1000"))
+        if request.run_at is not None and request.run_at.tzinfo is None:
+            faults.append(Fault(f"{where}run_at", "needs an offset, as in 2026-12-31T23:59:00+01:00"))
+        if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
+            faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
+        try:
+            version.render({**version.spec.params, **request.params})
+        except Invalid as error:
+            faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
+    if faults:
+        raise Invalid("This run cannot be accepted.", faults=faults)
+
+
+def _due(now: datetime, run_at: datetime | None) -> datetime:
+    return now if run_at is None else max(now, run_at)
+
+
+def _first_instance(task: NewTask, version: JobVersion) -> NewInstance:
+    return NewInstance(
+        id=ids.instance_of(task.id, 1),
+        task_id=task.id,
+        namespace_id=task.namespace_id,
+        placement_id=version.placement_id,
+        job_id=task.job_id,
+        job_version=task.job_version,
+        schedule_id=task.schedule_id,
+        seq=1,
+        attempt=1,
+        priority=task.priority,
+        fire_at=task.fire_at,
+        due_at=task.due_at,
+        lease_ms=version.lease_ms,
+    )
+
+
+def _no_task() -> NotFound:
+    return NotFound("There is no such task.", code="task.not_found")
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

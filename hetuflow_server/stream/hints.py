@@ -1,0 +1,86 @@
+"""Hints: something may have changed, look again. Losing one costs a second, never work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
+from uuid import UUID
+
+
+class Topic(NamedTuple):
+    kind: str
+    id: int | UUID
+
+
+def namespace_topic(namespace_id: int) -> Topic:
+    """New or returned work in a namespace."""
+    return Topic("namespace", namespace_id)
+
+
+def agent_topic(agent_id: UUID) -> Topic:
+    """Something to tell an agent: a cancel."""
+    return Topic("agent", agent_id)
+
+
+def instance_topic(instance_id: UUID) -> Topic:
+    """An instance's log grew, or it ended."""
+    return Topic("instance", instance_id)
+
+
+class Waiter:
+    def __init__(self) -> None:
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def wait(self, seconds: float) -> bool:
+        """Return True when woken since the last wait, False when the time is up."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        woken = self._woken.is_set()
+        self._woken.clear()
+        return woken
+
+
+class Hints:
+    def __init__(self) -> None:
+        self._waiters: defaultdict[Topic, set[Waiter]] = defaultdict(set)
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        """True once the server is stopping: whoever waits answers at once and goes."""
+        return self._closed
+
+    @contextmanager
+    def waiting(self, topics: Iterable[Topic]) -> Iterator[Waiter]:
+        """Wait on these topics; enter before looking, so that nothing falls between the look and the wait."""
+        waiter, wanted = Waiter(), tuple(topics)
+        for topic in wanted:
+            self._waiters[topic].add(waiter)
+        if self._closed:
+            waiter.wake()
+        try:
+            yield waiter
+        finally:
+            for topic in wanted:
+                self._waiters[topic].discard(waiter)
+                if not self._waiters[topic]:
+                    del self._waiters[topic]
+
+    def give(self, topics: Iterable[Topic]) -> None:
+        """Wake whoever waits; call it after the commit that made the news."""
+        for topic in topics:
+            for waiter in self._waiters.get(topic, ()):
+                waiter.wake()
+
+    def close(self) -> None:
+        self._closed = True
+        for waiters in self._waiters.values():
+            for waiter in waiters:
+                waiter.wake()

@@ -1,0 +1,130 @@
+"""Processes and records for real; what would be the server's is a desk that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+import zstandard
+
+from hetuflow_agent.executors.environment import base_environment
+from hetuflow_agent.executors.registry import load_executors
+from hetuflow_agent.gateway_client import Session
+from hetuflow_agent.keeper.processes import Processes
+from hetuflow_agent.logs.shipper import LogShipper
+from hetuflow_agent.outbox import Outbox
+from hetuflow_agent.runner.attempt import Workshop
+from hetuflow_agent.runner.claims import Claims
+from hetuflow_agent.runner.runner import Runner
+from hetuflow_agent.server_clock import ServerClock
+from hetuflow_agent.workdir import DataDirectory
+from hetuflow_core.messages import (
+    Finish,
+    LogChunks,
+    LogChunksTaken,
+    LogOutcome,
+    LogResult,
+    ReportOutcome,
+)
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.runtime.loop import Timers
+
+
+@dataclass
+class Desk:
+    """Answers starts as told and keeps every result."""
+
+    outcome: ReportOutcome = ReportOutcome.OK
+    started: list[UUID] = field(default_factory=list)
+    released: list[UUID] = field(default_factory=list)
+    finishes: dict[UUID, Finish] = field(default_factory=dict)
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def commit_start(self, instance_id: UUID, token: UUID) -> ReportOutcome:
+        self.started.append(instance_id)
+        return self.outcome
+
+    async def release(self, instance_id: UUID, token: UUID) -> None:
+        self.released.append(instance_id)
+
+    def submit(self, finish: Finish) -> None:
+        self.finishes[finish.instance_id] = finish
+        self.arrived.set()
+
+    async def result_of(self, instance_id: UUID) -> Finish:
+        async with asyncio.timeout(30):
+            while instance_id not in self.finishes:
+                self.arrived.clear()
+                await self.arrived.wait()
+        return self.finishes[instance_id]
+
+
+@dataclass
+class LogBook:
+    """Appends by offset and nothing else."""
+
+    streams: dict[tuple[UUID, str], bytes] = field(default_factory=dict)
+    requests: list[int] = field(default_factory=list)
+
+    async def logs(self, request: LogChunks) -> LogChunksTaken:
+        self.requests.append(sum(chunk.byte_length for chunk in request.chunks))
+        results = []
+        for chunk in request.chunks:
+            key = (chunk.instance_id, chunk.stream)
+            have = self.streams.get(key, b"")
+            outcome = LogOutcome.OFFSET
+            if chunk.offset == len(have):
+                have += zstandard.ZstdDecompressor().decompress(chunk.data)
+                self.streams[key] = have
+                outcome = LogOutcome.APPENDED
+            results.append(LogResult(chunk.instance_id, chunk.stream, outcome, len(have)))
+        return LogChunksTaken(0, results)
+
+
+@dataclass
+class Bench:
+    workshop: Workshop
+    runner: Runner
+    desk: Desk
+    book: LogBook
+    processes: Processes
+
+    def directory(self, instance_id: UUID) -> Path:
+        return self.workshop.data.claim(instance_id, 1).root
+
+
+@pytest.fixture
+async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """Everything an attempt needs, for up to 50 of them at once."""
+    clock, rng = SystemClock(), random.Random(1)
+    data, timers, processes = DataDirectory(tmp_path / "data"), Timers(clock), Processes(most=50)
+    outbox, desk, book, claims = Outbox(data.records), Desk(), LogBook(), Claims()
+    shipper = LogShipper(
+        book, Session(uuid4()), outbox, timers=timers, rng=rng, on_drained=lambda: None, stop_budget=1.0
+    )
+    workshop = Workshop(
+        data=data,
+        outbox=outbox,
+        claims=claims,
+        desk=desk,
+        shipper=shipper,
+        executors=load_executors(processes),
+        timers=timers,
+        clock=clock,
+        server_clock=ServerClock(clock),
+        rng=rng,
+        base_environment=base_environment({"HETUFLOW_AGENT__TOKEN": "must not be seen"}),
+        stop_grace=1.0,
+    )
+    runner = Runner(workshop, slots=50)
+    async with AsyncExitStack() as stack:
+        for part in (data, outbox, timers, processes, shipper, runner):
+            await part.start()
+            stack.push_async_callback(part.stop)
+        yield Bench(workshop, runner, desk, book, processes)

@@ -1,0 +1,300 @@
+"""Attempts with real processes: how they end, what they leave, what they print."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from hetuflow_agent.keeper.proc import stat_of
+from hetuflow_core.messages import Assignment, Cancel, Finish, Held, ReportOutcome
+from hetuflow_core.states import InstanceStatus as Status
+from tests.integration.agent.conftest import Bench
+from tests.support.assignments import TRACEPARENT, assignment_of
+from tests.support.waiting import wait_until_async
+
+FOR_EVER = "sleep 600"
+
+
+async def finish_of(bench: Bench, assignment: Assignment) -> Finish:
+    bench.runner.accept([assignment])
+    return await bench.desk.result_of(assignment.instance_id)
+
+
+def living(pid: int) -> bool:
+    found = stat_of(pid)
+    return found is not None and found.living
+
+
+async def pid_in(path: Path) -> int:
+    return int(await wait_until_async(lambda: path.exists() and path.read_text().strip(), what=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "exit_code", "number"),
+    [
+        ("exit 0", Status.SUCCEEDED, 0, None),
+        ("exit 7", Status.FAILED, 7, None),
+        ("exit 255", Status.FAILED, 255, None),
+        ("kill -SEGV $$", Status.FAILED, None, signal.SIGSEGV),
+        ("kill -KILL $$", Status.FAILED, None, signal.SIGKILL),
+    ],
+)
+async def test_exit_codes_and_signals_are_honest(
+    bench: Bench, script: str, status: Status, exit_code: int | None, number: int | None
+) -> None:
+    finish = await finish_of(bench, assignment_of(script=script))
+    assert (finish.status, finish.exit_code, finish.signal, finish.reason) == (
+        status,
+        exit_code,
+        number,
+        None,
+    )
+    assert finish.started_at is not None
+    assert finish.finished_at is not None
+    assert finish.started_at <= finish.finished_at
+
+
+async def test_a_script_gets_its_parameters_through_the_environment(bench: Bench) -> None:
+    script = 'echo "$WHO:$HETUFLOW_ATTEMPT:$TRACEPARENT:${HETUFLOW_AGENT__TOKEN-unset}"; pwd; ls -A; cat'
+    assignment = assignment_of(script=script, env={"WHO": "$(id) `x`"})
+    await finish_of(bench, assignment)
+    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    printed = bench.book.streams[assignment.instance_id, "stdout"].decode().splitlines()
+    assert printed == [
+        f"$(id) `x`:2:{TRACEPARENT}:unset",
+        str(bench.directory(assignment.instance_id) / "work"),
+    ]
+
+
+async def test_output_beyond_a_request_and_binary_arrives_whole(bench: Bench) -> None:
+    script = (
+        "import os, sys\n"
+        "for i in range(40): sys.stdout.buffer.write(os.urandom(65_537))\n"
+        "print('x', file=sys.stderr)\n"
+    )
+    assignment = assignment_of(script=script, shell="python3")
+    assert (await finish_of(bench, assignment)).status is Status.SUCCEEDED
+    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    kept = (bench.directory(assignment.instance_id) / "stdout").read_bytes()
+    assert len(kept) == 40 * 65_537
+    assert bench.book.streams[assignment.instance_id, "stdout"] == kept
+    assert bench.book.streams[assignment.instance_id, "stderr"] == b"x\n"
+    assert max(bench.book.requests) <= 1024 * 1024
+
+
+async def test_a_log_is_shipped_while_the_process_runs(bench: Bench) -> None:
+    assignment = assignment_of(script=f"echo ready; {FOR_EVER}")
+    bench.runner.accept([assignment])
+    key = (assignment.instance_id, "stdout")
+    assert await wait_until_async(lambda: bench.book.streams.get(key)) == b"ready\n"
+    assert assignment.instance_id not in bench.desk.finishes
+
+
+async def test_the_folder_goes_when_the_result_is_taken(bench: Bench) -> None:
+    assignment = assignment_of(script="echo some; mkdir -p a/b; chmod 500 a/b a; exit 1")
+    await finish_of(bench, assignment)
+    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    assert bench.directory(assignment.instance_id).exists()
+    assert await bench.workshop.shipper.taken([assignment.token]) == []
+    assert not bench.directory(assignment.instance_id).exists()
+    assert await bench.workshop.outbox.finished() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["no-such-program-here"], "no-such-program-here cannot be started (No such file or directory)"),
+        (["/etc/passwd"], "/etc/passwd cannot be started (Permission denied)"),
+        (["echo", "nul\0byte"], "embedded null byte"),
+    ],
+)
+async def test_what_cannot_be_spawned_fails_with_a_sentence(
+    bench: Bench, command: list[str], words: str
+) -> None:
+    finish = await finish_of(bench, assignment_of(command))
+    assert (finish.status, finish.reason, finish.exit_code) == (Status.FAILED, "spawn_failed", None)
+    assert finish.message is not None
+    assert words in finish.message
+
+
+async def test_a_given_working_directory_is_used(bench: Bench, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    await finish_of(bench, assignment_of(["touch", "been-here"], workdir=str(there)))
+    assert (there / "been-here").exists()
+
+
+async def test_a_missing_working_directory_is_named(bench: Bench, tmp_path: Path) -> None:
+    finish = await finish_of(bench, assignment_of(["true"], workdir=str(tmp_path / "gone")))
+    assert finish.reason == "spawn_failed"
+    assert finish.message is not None
+    assert f"The working directory {tmp_path / 'gone'} cannot be entered" in finish.message
+
+
+async def test_a_timeout_kills_the_whole_tree(bench: Bench, tmp_path: Path) -> None:
+    """Also what ignores TERM, left the group with setsid, and lost its parent."""
+    script = f"""
+trap '' TERM
+setsid bash -c "trap '' TERM; echo \\$\\$ > {tmp_path}/grandchild; while :; do sleep 1; done" &
+(setsid env -i bash -c "trap '' TERM; echo \\$\\$ > {tmp_path}/bare; while :; do sleep 1; done" &)
+(bash -c "trap '' TERM; setsid bash -c 'echo \\$\\$ > {tmp_path}/orphan; exec sleep 600' & exit") &
+echo $$ > {tmp_path}/main
+while :; do sleep 1; done
+"""
+    assignment = assignment_of(script=script, timeout_ms=1_500, kill_grace_ms=300)
+    finish = await finish_of(bench, assignment)
+    assert (finish.status, finish.signal) == (Status.TIMED_OUT, signal.SIGKILL)
+    for name in ("main", "grandchild", "orphan"):
+        assert not living(await pid_in(tmp_path / name)), name
+    bare = await pid_in(tmp_path / "bare")
+    if living(bare):  # without environment, group and parent it cannot be told whose it is
+        os.kill(bare, signal.SIGKILL)
+
+
+async def test_a_process_that_obeys_has_its_grace(bench: Bench, tmp_path: Path) -> None:
+    script = f"""
+trap 'sleep 0.3; echo saved > {tmp_path}/saved; exit 3' TERM
+echo up > {tmp_path}/up
+while :; do sleep 0.05; done
+"""
+    assignment = assignment_of(script=script)
+    bench.runner.accept([assignment])
+    await wait_until_async((tmp_path / "up").exists)
+    bench.runner.cancel([Cancel(assignment.instance_id, assignment.token)])
+    finish = await bench.desk.result_of(assignment.instance_id)
+    assert (finish.status, finish.exit_code) == (Status.CANCELLED, 3)
+    assert (tmp_path / "saved").exists()
+
+
+async def test_what_is_left_of_the_group_ends_with_the_main_process(bench: Bench, tmp_path: Path) -> None:
+    script = f"{FOR_EVER} & echo $! > {tmp_path}/left; exit 0"
+    finish = await finish_of(bench, assignment_of(script=script))
+    assert finish.status is Status.SUCCEEDED
+    pid = await pid_in(tmp_path / "left")
+    await wait_until_async(lambda: not living(pid))
+
+
+async def test_cancelled_before_its_start_it_never_runs(bench: Bench, tmp_path: Path) -> None:
+    assignment = assignment_of(["touch", str(tmp_path / "ran")], due_in_ms=60_000)
+    bench.runner.accept([assignment])
+    bench.runner.cancel([Cancel(assignment.instance_id, assignment.token)])
+    assert (await bench.desk.result_of(assignment.instance_id)).status is Status.CANCELLED
+    assert bench.desk.started == []
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("outcome", [ReportOutcome.STALE, ReportOutcome.CANCELLED])
+async def test_without_the_servers_ok_nothing_is_spawned(
+    bench: Bench, tmp_path: Path, outcome: ReportOutcome
+) -> None:
+    bench.desk.outcome = outcome
+    assignment = assignment_of(["touch", str(tmp_path / "ran")])
+    bench.runner.accept([assignment])
+    await wait_until_async(lambda: not bench.runner.attempts())
+    assert bench.desk.started == [assignment.instance_id]
+    assert bench.desk.finishes == {}
+    assert not (tmp_path / "ran").exists()
+    assert not bench.directory(assignment.instance_id).exists()
+    assert len(bench.workshop.claims) == 0
+
+
+async def test_future_work_starts_at_its_instant_and_never_before(bench: Bench) -> None:
+    assignments = [assignment_of(script="exec date +%s%N", due_in_ms=1_300 + 50 * n) for n in range(4)]
+    bench.runner.accept(assignments)
+    for assignment in assignments:
+        finish = await bench.desk.result_of(assignment.instance_id)
+        assert finish.started_at is not None
+        assert 0 <= finish.started_at - assignment.due_at < 250
+        await wait_until_async(lambda token=assignment.token: bench.workshop.shipper.drained(token))
+        printed = int(bench.book.streams[assignment.instance_id, "stdout"]) // 1_000_000
+        assert printed >= assignment.due_at
+
+
+async def test_what_the_server_no_longer_keeps_is_stopped_without_a_result(bench: Bench) -> None:
+    kept, dropped, unasked = (assignment_of(script=FOR_EVER) for _ in range(3))
+    bench.runner.accept([kept, dropped, unasked])
+    await wait_until_async(lambda: all(attempt.execution for attempt in bench.runner.attempts()))
+    sent = [Held(each.instance_id, each.token) for each in (kept, dropped)]
+    bench.runner.obey(sent, [kept.instance_id], [])
+    await wait_until_async(lambda: len(bench.runner.attempts()) == 2)
+    assert {each.assignment.token for each in bench.runner.attempts()} == {kept.token, unasked.token}
+    assert bench.desk.finishes == {}
+    assert not bench.workshop.claims.holds(dropped.token)
+
+
+async def test_a_silent_server_costs_the_process_its_life_unless_it_may_go_on(bench: Bench) -> None:
+    killed = assignment_of(script="trap '' TERM; while :; do sleep 0.1; done", lease_ms=300_000)
+    spared = assignment_of(script=FOR_EVER, lease_ms=300_000, on_lost="continue")
+    bench.runner.accept([killed, spared])
+    await wait_until_async(lambda: all(attempt.execution for attempt in bench.runner.attempts()))
+    now = bench.workshop.clock.boottime()
+
+    def fence_in_vain() -> None:
+        for late in (100, 185, 260):
+            bench.runner.hold_to_leases(now + late)
+
+    fence = threading.Thread(target=fence_in_vain)
+    fence.start()
+    finish = await bench.desk.result_of(killed.instance_id)
+    fence.join()
+    assert (finish.status, finish.reason, finish.signal) == (Status.LOST, "lease_lost", signal.SIGKILL)
+    await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
+    assert bench.runner.attempts()[0].assignment == spared
+
+
+async def test_a_renewed_lease_is_kept(bench: Bench) -> None:
+    assignment = assignment_of(script=FOR_EVER, lease_ms=300_000)
+    bench.runner.accept([assignment])
+    await wait_until_async(lambda: bench.runner.attempts()[0].execution)
+    now = bench.workshop.clock.boottime()
+    bench.runner.renew([Held(assignment.instance_id, assignment.token)], [assignment.instance_id], now + 200)
+    bench.runner.hold_to_leases(now + 260)
+    assert bench.runner.attempts()[0].ending is None
+
+
+async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -> None:
+    running = assignment_of(script="trap '' TERM; while :; do sleep 0.1; done", kill_grace_ms=60_000)
+    waiting = assignment_of(["true"], due_in_ms=60_000)
+    bench.runner.accept([running, waiting])
+    await wait_until_async(lambda: any(attempt.execution for attempt in bench.runner.attempts()))
+    before = time.monotonic()
+    await bench.runner.stop()
+    assert time.monotonic() - before < 10
+    finish = bench.desk.finishes[running.instance_id]
+    assert (finish.status, finish.reason) == (Status.LOST, "agent_shutdown")
+    assert bench.desk.released == [waiting.instance_id]
+    assert bench.runner.free_slots() == 0
+    assert [found.finish for found in await bench.workshop.outbox.finished()] == [finish]
+
+
+async def test_the_same_assignment_twice_is_one(bench: Bench, tmp_path: Path) -> None:
+    assignment = assignment_of(script=f"echo x >> {tmp_path}/runs")
+    assert bench.runner.accept([assignment, assignment]) == 1
+    await bench.desk.result_of(assignment.instance_id)
+    assert bench.runner.accept([assignment]) == 0
+    assert (tmp_path / "runs").read_text() == "x\n"
+
+
+async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench) -> None:
+    async def batch() -> None:
+        assignments = [assignment_of(["true"]) for _ in range(50)]
+        bench.runner.accept(assignments)
+        tokens = [(await bench.desk.result_of(each.instance_id)).token for each in assignments]
+        assert await bench.workshop.shipper.taken(tokens) == []
+
+    def open_descriptors() -> int:
+        return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+    await batch()
+    threads, descriptors = threading.active_count(), open_descriptors()
+    for _ in range(5):
+        await batch()
+    assert open_descriptors() <= descriptors + 1
+    # The event loop's pool of threads grows up to its bound.
+    assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
+    assert list(bench.workshop.data.instances.iterdir()) == []

@@ -1,0 +1,114 @@
+"""Reading a log by byte offset."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import zstandard
+
+from hetuflow_agent.logs.tail import CHUNK_BYTES, ClaimLog
+from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
+
+MEGABYTE = 1024 * 1024
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> ClaimLog:
+    directory = ClaimDirectory(tmp_path / "claim")
+    directory.make()
+    return ClaimLog(uuid4(), uuid4(), directory)
+
+
+def write(log: ClaimLog, data: bytes, stream: str = "stdout") -> None:
+    with log.directory.stream(stream).open("ab") as file:
+        file.write(data)
+
+
+def answer(chunk: LogChunk, outcome: LogOutcome, length: int) -> LogResult:
+    return LogResult(chunk.instance_id, chunk.stream, outcome, length)
+
+
+def ship(log: ClaimLog) -> bytes:
+    """Take everything, as a server that accepts it all; the bytes of stdout."""
+    got = b""
+    while chunks := log.chunks(MEGABYTE):
+        for chunk in chunks:
+            if chunk.stream == "stdout":
+                assert chunk.offset == len(got)
+                got += zstandard.ZstdDecompressor().decompress(chunk.data)
+                assert chunk.byte_length == len(got) - chunk.offset
+            log.apply(chunk, answer(chunk, LogOutcome.APPENDED, chunk.offset + chunk.byte_length))
+    return got
+
+
+def test_every_byte_arrives_once_and_in_order(log: ClaimLog) -> None:
+    data = random.Random(3).randbytes(3 * CHUNK_BYTES + 17)
+    write(log, data[:1000])
+    first = ship(log)
+    assert first == data[:1000]
+    assert not log.drained
+    write(log, data[1000:])
+    log.close()
+    chunk = log.chunks(MEGABYTE)[0]
+    assert (chunk.offset, chunk.byte_length) == (1000, CHUNK_BYTES)
+    log.streams["stdout"].offset = 0
+    assert ship(log) == data
+    assert log.drained
+
+
+def test_nothing_is_taken_as_shipped_before_the_server_says_so(log: ClaimLog) -> None:
+    write(log, b"hello")
+    assert [chunk.offset for chunk in log.chunks(MEGABYTE)] == [0]
+    assert [chunk.offset for chunk in log.chunks(MEGABYTE)] == [0]
+
+
+def test_it_resumes_where_the_server_is(log: ClaimLog) -> None:
+    write(log, b"0123456789")
+    (chunk,) = log.chunks(MEGABYTE)
+    log.apply(chunk, answer(chunk, LogOutcome.OFFSET, 4))
+    (chunk,) = log.chunks(MEGABYTE)
+    assert (chunk.offset, zstandard.ZstdDecompressor().decompress(chunk.data)) == (4, b"456789")
+
+
+def test_a_refused_stream_ends_and_the_other_goes_on(log: ClaimLog) -> None:
+    write(log, b"out")
+    write(log, b"err", "stderr")
+    out, err = log.chunks(MEGABYTE)
+    log.close()
+    log.apply(out, answer(out, LogOutcome.REFUSED, 0))
+    log.apply(err, answer(err, LogOutcome.OFFSET, 0))
+    assert [chunk.stream for chunk in log.chunks(MEGABYTE)] == ["stderr"]
+    assert not log.drained
+
+
+def test_what_is_written_after_the_end_does_not_count(log: ClaimLog) -> None:
+    write(log, b"all of it")
+    log.close()
+    write(log, b" and a straggler")
+    assert ship(log) == b"all of it"
+    assert log.drained
+
+
+def test_a_log_without_a_byte_is_drained_when_it_ends(log: ClaimLog) -> None:
+    assert not log.drained
+    log.close()
+    assert log.drained
+
+
+def test_a_request_stays_within_its_size(log: ClaimLog) -> None:
+    write(log, os.urandom(CHUNK_BYTES))
+    write(log, os.urandom(CHUNK_BYTES), "stderr")
+    assert sum(chunk.byte_length for chunk in log.chunks(300_000)) == 300_000
+
+
+def test_files_removed_by_hand_end_the_log(log: ClaimLog) -> None:
+    write(log, b"x")
+    log.close()
+    log.directory.remove()
+    assert log.chunks(MEGABYTE) == []
+    assert log.drained

@@ -1,0 +1,50 @@
+"""Which server a command finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hetuflow_core.errors import HostBlocked
+from hetuflow_server.cli.connection import Connection, find_connection
+
+DEV = {"url": "http://127.0.0.1:4711", "api_key": "dev-key", "database_url": "postgresql://…", "pids": {}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / ".hetuflow").mkdir()
+    (tmp_path / ".hetuflow" / "dev.json").write_text(json.dumps(DEV))
+    return tmp_path
+
+
+def test_the_development_system_of_the_folder_is_found(folder: Path) -> None:
+    assert find_connection(None, None, folder=folder) == Connection(DEV["url"], "dev-key")  # type: ignore[arg-type]  # a str
+
+
+def test_a_key_that_was_given_wins(folder: Path) -> None:
+    assert find_connection(None, "mine", folder=folder).api_key == "mine"
+
+
+def test_its_key_goes_nowhere_else(folder: Path) -> None:
+    assert find_connection("http://other", None, folder=folder) == Connection("http://other", None)
+
+
+def test_without_one_the_client_decides(tmp_path: Path) -> None:
+    assert find_connection(None, "mine", folder=tmp_path) == Connection(None, "mine")
+    (tmp_path / ".hetuflow").touch()
+    assert find_connection(None, None, folder=tmp_path) == Connection(None, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b'{"url": "\xff"}'])
+def test_a_file_of_something_else_is_told_of(folder: Path, content: bytes) -> None:
+    (folder / ".hetuflow" / "dev.json").write_bytes(content)
+    with pytest.raises(HostBlocked, match=r"dev\.json"):
+        find_connection(None, None, folder=folder)
+    assert find_connection("http://other", None, folder=folder).url == "http://other"
+
+
+def test_the_key_is_not_in_its_repr() -> None:
+    assert "secret" not in repr(Connection("http://x", "secret"))
