@@ -139,7 +139,12 @@ class Correspondent:
     def read(self, response: httpx.Response, answer: type[A]) -> A:
         error = refusal(response.status_code, response.headers, response.content, self.clock.now())
         if error is not None:
-            if isinstance(error, Conflict) and error.code == SESSION_REPLACED:
+            if error.code == SESSION_REPLACED:
+                error = Conflict(
+                    "Another process has registered as this agent and taken its place: stop one of the two, "
+                    "or give them different names with agent.name.",
+                    code=SESSION_REPLACED,
+                )
                 self.on_replaced(error)
             raise error
         try:

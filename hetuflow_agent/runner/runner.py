@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
@@ -118,7 +119,10 @@ class Runner:
         with self._lock:
             self._attempts[token] = attempt
         self._workshop.claims.hold(assignment.instance_id, token, attempt.lease)
-        task = asyncio.create_task(attempt.run(), name=f"attempt {assignment.instance_id}")
+        # A context of its own: what the poller binds to its log lines is not the attempt's.
+        task = asyncio.create_task(
+            attempt.run(), name=f"attempt {assignment.instance_id}", context=contextvars.Context()
+        )
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._note_end(token, done))
 

@@ -43,6 +43,8 @@ class Answer:
     status: int
     headers: Mapping[str, str]
     body: bytes = b""
+    # Whether the request carried a key.
+    with_key: bool = True
     # What the transport reads on from after Open.
     chunks: Any = field(default=None, repr=False)
 

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from hetuflow_core.client.endpoint import KEY_VARIABLE
 from hetuflow_core.client.exchange import Answer, NoAnswer
 from hetuflow_core.errors import (
     Conflict,
@@ -77,6 +78,8 @@ def error_of(reply: Answer | NoAnswer) -> HetuflowError:
     if problem is None or not problem.detail:
         return _undescribed(reply)
     message = problem.detail
+    if reply.status == HTTPStatus.UNAUTHORIZED and not reply.with_key:
+        message = f"{reply.url} needs an API key and none was given: set {KEY_VARIABLE}."
     if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.trace_id:
         message = f"{message.rstrip('.')} (trace_id {problem.trace_id})."
     faults = [Fault(fault.field, fault.message) for fault in problem.errors]

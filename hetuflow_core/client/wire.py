@@ -61,7 +61,8 @@ def answer_of(endpoint: Endpoint, response: httpx.Response, *, chunks: Any = Non
     # Their names are lower case already; a plain dict keeps httpx out of what plans see.
     headers = {name.lower(): value for name, value in response.headers.items()}
     body = b"" if chunks is not None else response.content
-    return Answer(endpoint.url, response.status_code, headers, body, chunks)
+    with_key = endpoint.api_key is not None
+    return Answer(endpoint.url, response.status_code, headers, body, with_key, chunks)
 
 
 def no_answer(endpoint: Endpoint, error: httpx.RequestError) -> NoAnswer:

@@ -23,6 +23,7 @@ from hetuflow_core.jobfile.reading import (
     raw_document,
     raw_documents,
 )
+from hetuflow_core.jobfile.yaml_writing import write_yaml
 
 __all__ = [
     "LARGEST_FILE",
@@ -44,4 +45,5 @@ __all__ = [
     "raw_document",
     "raw_documents",
     "to_document",
+    "write_yaml",
 ]

@@ -141,14 +141,14 @@ def _name(given: Given) -> str | None:
 
 
 def _body(given: Given, section: Section, unsupported: Mapping[str, str]) -> Run | None:
-    entries = given.entries() or {}
-    written = [key for key in ("run", "flow") if key in entries and not entries[key].is_empty()]
-    if len(written) > 1:
-        given.refuse("run and flow exclude each other: keep one of them.")
-    elif not written:
-        given.refuse('"run" is missing: say what to run, such as run: {command: [echo, hello]}.')
     run = section.get("run")
-    return _run(run, unsupported) if run is not None and not run.is_empty() else None
+    flow = (given.entries() or {}).get("flow")  # not of the section: it may have been refused there already
+    has_flow = flow is not None and not flow.is_empty()
+    if run is not None and has_flow:
+        given.refuse("run and flow exclude each other: keep one of them.")
+    elif run is None and not has_flow:
+        given.refuse('"run" is missing: say what to run, such as run: {command: [echo, hello]}.')
+    return _run(run, unsupported) if run is not None else None
 
 
 def _run(given: Given, unsupported: Mapping[str, str]) -> Run | None:

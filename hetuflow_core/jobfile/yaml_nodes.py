@@ -37,9 +37,11 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-_DECIMAL: Final = re.compile(r"[-+]?[0-9]+")
-_PREFIXED: Final = re.compile(r"0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)")
-_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# Numbers do not begin with a needless zero: YAML 1.1 takes 012 for ten, YAML 1.2 for twelve, and whoever
+# writes it means a text such as a postal code.
+_DECIMAL: Final = re.compile(r"[-+]?(0|[1-9][0-9]*)")
+PREFIXED: Final = re.compile(r"0o(?P<octal>[0-7]+)|0x(?P<hex>[0-9a-fA-F]+)")
+FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE: Final = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
 
@@ -198,15 +200,15 @@ def _position(event: Any) -> Position:
 
 
 def _resolved(text: str) -> Scalar:
-    """A plain scalar by YAML 1.2's core schema: `yes` and `on` are text, `012` is twelve, dates are text."""
+    """A plain scalar by YAML 1.2's core schema: `yes`, `on` and dates are text."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if _DECIMAL.fullmatch(text):
         return int(text[:MOST_DIGITS])
-    if match := _PREFIXED.fullmatch(text):
+    if match := PREFIXED.fullmatch(text):
         return int(match["octal"], 8) if match["octal"] else int(match["hex"], 16)
     if _NOT_FINITE.fullmatch(text):
         return float(text.replace(".", ""))
-    if _FLOAT.fullmatch(text):
+    if FLOAT.fullmatch(text):
         return float(text)
     return text

@@ -40,8 +40,8 @@ def _stream(invocation: Invocation, client: Hetuflow, task_id: UUID) -> TaskDeta
         match item:
             case TaskDetail():
                 return item
-            case TaskInstance() if item.seq > 1:
-                invocation.note(f"Attempt {item.attempt} of task {task_id}:")
+            case TaskInstance() if item.seq > 1:  # a retry, or the agent was lost with the one before
+                invocation.note(f"The task runs again (attempt {item.attempt}):")
             case LogPiece():
                 write_piece(item)
     raise AssertionError("following a task ends with the task")

@@ -36,5 +36,5 @@ def take(invocation: Invocation, items: Iterable[T], limit: int) -> list[T]:
     """The first `limit`, with a word when that is not all."""
     taken = list(islice(items, limit + 1))
     if len(taken) > limit:
-        invocation.note(f"There are more than these {limit}: raise --limit to see them.")
+        invocation.note("There are more: raise --limit to see them.")
     return taken[:limit]

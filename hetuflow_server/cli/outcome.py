@@ -67,7 +67,9 @@ def _took(task: TaskDetail) -> str:
 
 def _why(task: TaskDetail) -> str:
     last = task.instances[-1] if task.instances else None
-    if last is not None and last.signal:
+    if last is not None and last.status == InstanceStatus.TIMED_OUT:
+        cause = "it took too long"
+    elif last is not None and last.signal:
         cause = f"signal {last.signal}"
     elif last is not None and last.exit_code:
         cause = f"exit code {last.exit_code}"

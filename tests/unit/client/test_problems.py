@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 
@@ -43,6 +45,14 @@ def test_each_status_has_its_error(status: int, expected: type[HetuflowError]) -
     error = error_of(problem(status, detail="It is so: change it.", code="some.code"))
     assert type(error) is expected
     assert (error.message, error.code) == ("It is so: change it.", "some.code")
+
+
+def test_a_missing_key_is_told_apart_from_a_wrong_one() -> None:
+    refusal = problem(401, detail="This key is unknown.", code="unauthenticated")
+    assert error_of(refusal).message == "This key is unknown."
+    keyless = error_of(dataclasses.replace(refusal, with_key=False))
+    assert isinstance(keyless, Unauthenticated)
+    assert "set HETUFLOW_API_KEY" in keyless.message
 
 
 def test_faults_are_kept() -> None:

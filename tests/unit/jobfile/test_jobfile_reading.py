@@ -6,11 +6,17 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, strategies as st
 
 from hetuflow_core.errors import Invalid, TooLarge
-from hetuflow_core.jobfile import Format, RawDocument, parse_documents, raw_document, raw_documents
+from hetuflow_core.jobfile import (
+    Format,
+    RawDocument,
+    parse_documents,
+    raw_document,
+    raw_documents,
+    write_yaml,
+)
 from hetuflow_core.jobfile.nodes import plain
 
 json_values = st.recursive(
@@ -84,7 +90,11 @@ def test_a_file_without_documents_is_a_mistake(text: str) -> None:
         ("False", False),
         ("null", None),
         ("~", None),
-        ("012", 12),
+        ("12", 12),
+        ("-0", 0),
+        ("012", "012"),
+        ("09", "09"),
+        ("01.5", "01.5"),
         ("0o14", 12),
         ("0x1f", 31),
         ("1_000", "1_000"),
@@ -136,12 +146,23 @@ def test_toml_times_stay_text_like_everywhere_else() -> None:
 def test_json_and_yaml_read_what_was_written(document: dict[str, Any]) -> None:
     assert plain(raw_document(document).root) == document
     assert values(json.dumps(document), "json", "") == [document]
-    assert values(yaml.safe_dump(document, allow_unicode=False), "yaml", "") == [document]
+    assert values(write_yaml([document]), "yaml", "") == [document]
+
+
+@pytest.mark.parametrize(
+    "text", ["09", "012", "1e3", "0x1f", "0o7", "yes", "on", "null", "1.5", "2026-01-01", "", "~"]
+)
+def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
+    assert values(write_yaml([{"value": text}, {text or "key": [text]}])) == [
+        {"value": text},
+        {text or "key": [text]},
+    ]
 
 
 def test_positions_are_those_of_keys_and_items() -> None:
     (_, document) = parse_documents("a: 1\n---\nrun:\n  command: [x,\n    y]\n", None, "jobs.yaml")
-    run = document.root.value["run"]  # type: ignore[call-overload, index] # a mapping, as written above
+    root: Any = document.root
+    run = root.value["run"]
     command = run.value["command"]
     assert [run.position, command.position] == [(3, 1), (4, 3)]
     assert [item.position for item in command.value] == [(4, 13), (5, 5)]

@@ -1,0 +1,174 @@
+"""What the reporter says, in which order, and until when."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from uuid import UUID, uuid4
+
+import pytest
+
+from hetuflow_agent.gateway_client import Session, Unanswered
+from hetuflow_agent.reporter import MOST_PER_REQUEST, Reporter
+from hetuflow_agent.runner.claims import Claims
+from hetuflow_core.errors import HetuflowError, Invalid, ServerUnreachable
+from hetuflow_core.messages import Finish, ReportOutcome, ReportResult, Reports, ReportsTaken, Start
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.states import InstanceStatus
+
+
+class Wire:
+    """Takes every report, unless `refuse` minds the request."""
+
+    def __init__(self) -> None:
+        self.requests: list[Reports] = []
+        self.refuse: Callable[[Reports], HetuflowError | None] = lambda _: None
+
+    async def reports(self, request: Reports) -> ReportsTaken:
+        self.requests.append(request)
+        error = self.refuse(request)
+        if error is not None:
+            raise error
+        results = [ReportResult(each.instance_id, ReportOutcome.OK) for each in request.reports]
+        return ReportsTaken(0, results)
+
+
+class Logs:
+    """Whose logs are shipped: all but those in `behind`."""
+
+    def __init__(self) -> None:
+        self.behind: set[UUID] = set()
+        self.told: list[UUID] = []
+
+    def drained(self, token: UUID) -> bool:
+        return token not in self.behind
+
+    async def taken(self, tokens: Sequence[UUID]) -> list[UUID]:
+        self.told += tokens
+        return [token for token in tokens if token in self.behind]
+
+
+class Records:
+    def __init__(self) -> None:
+        self.taken: list[UUID] = []
+
+    async def mark_taken(self, tokens: Sequence[UUID]) -> None:
+        self.taken += tokens
+
+
+class Impatient(random.Random):
+    def uniform(self, a: float, b: float) -> float:
+        return a
+
+
+class Scene:
+    def __init__(self, timers: Timers) -> None:
+        self.wire, self.logs, self.records, self.claims = Wire(), Logs(), Records(), Claims()
+        self.reporter = Reporter(
+            self.wire,  # type: ignore[arg-type]  # stand-ins
+            Session(uuid4()),
+            self.records,  # type: ignore[arg-type]
+            self.logs,  # type: ignore[arg-type]
+            self.claims,
+            timers=timers,
+            rng=Impatient(),
+            stop_budget=0.2,
+        )
+
+    def submit(self, count: int = 1) -> list[Finish]:
+        finishes = [Finish(uuid4(), uuid4(), InstanceStatus.SUCCEEDED) for _ in range(count)]
+        for finish in finishes:
+            self.claims.hold(finish.instance_id, finish.token)
+            self.reporter.submit(finish)
+        return finishes
+
+    def reported(self) -> list[UUID]:
+        return [each.token for request in self.wire.requests for each in request.reports]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    timers = Timers(SystemClock())
+    await timers.start()
+    yield Scene(timers)
+    await timers.stop()
+
+
+async def test_results_go_in_batches_and_are_held_until_answered(scene: Scene) -> None:
+    finishes = scene.submit(MOST_PER_REQUEST + 3)
+    assert await scene.reporter.send_results() == MOST_PER_REQUEST
+    assert len(scene.claims) == 3
+    assert await scene.reporter.send_results() == 3
+    assert await scene.reporter.send_results() == 0
+    assert scene.reported() == [finish.token for finish in finishes]
+    assert len(scene.claims) == 0
+
+
+async def test_a_result_without_an_answer_is_reported_again(scene: Scene) -> None:
+    (finish,) = scene.submit()
+    scene.wire.refuse = lambda _: Unanswered("gone")
+    for _ in range(3):
+        await scene.reporter.send_results()
+    assert scene.claims.holds(finish.token)
+    scene.wire.refuse = lambda _: None
+    await scene.reporter.send_results()
+    assert scene.reported() == [finish.token] * 4
+    assert not scene.claims.holds(finish.token)
+
+
+async def test_a_result_waits_for_its_log_but_holds_up_no_other(scene: Scene) -> None:
+    first, second = scene.submit(2)
+    scene.logs.behind = {first.token}
+    await scene.reporter.send_results()
+    assert scene.reported() == [second.token]
+    scene.logs.behind = set()
+    await scene.reporter.send_results()
+    assert scene.reported() == [second.token, first.token]
+
+
+async def test_when_stopping_no_result_waits_for_its_log(scene: Scene) -> None:
+    (finish,) = scene.submit()
+    scene.logs.behind = {finish.token}
+    await scene.reporter.stop()
+    assert scene.reported() == [finish.token]
+    assert scene.records.taken == [finish.token]
+
+
+async def test_stopping_does_not_wait_for_ever_for_a_server(scene: Scene) -> None:
+    scene.submit()
+    scene.wire.refuse = lambda _: Unanswered("gone")
+    await asyncio.wait_for(scene.reporter.stop(), 5)
+    assert len(scene.claims) == 1
+
+
+async def test_one_report_the_server_cannot_take_does_not_block_the_others(scene: Scene) -> None:
+    finishes = scene.submit(20)
+    poison = finishes[7].token
+    scene.wire.refuse = lambda request: (
+        Invalid("bad") if any(each.token == poison for each in request.reports) else None
+    )
+    for _ in range(40):
+        await scene.reporter.send_results()
+    assert sorted(scene.logs.told) == sorted(finish.token for finish in finishes)
+    assert len(scene.claims) == 0
+
+
+async def test_starts_that_arrive_together_share_a_request(scene: Scene) -> None:
+    reporter = scene.reporter
+    waiting = [asyncio.create_task(reporter.commit_start(uuid4(), uuid4())) for _ in range(5)]
+    await asyncio.sleep(0)
+    assert await reporter.send_starts() == 5
+    assert await asyncio.gather(*waiting) == [ReportOutcome.OK] * 5
+    assert [len(request.reports) for request in scene.wire.requests] == [5]
+    assert all(isinstance(each, Start) for each in scene.wire.requests[0].reports)
+
+
+async def test_whoever_asks_for_a_start_hears_that_nobody_answered(scene: Scene) -> None:
+    scene.wire.refuse = lambda _: Unanswered("gone")
+    waiting = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
+    await asyncio.sleep(0)
+    await scene.reporter.send_starts()
+    with pytest.raises(ServerUnreachable):
+        await waiting
