@@ -41,8 +41,8 @@ lint: install ## formats, lint, types, import rules, docs
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
-	@$(BIN)/lint-imports
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/lint-imports --no-logo
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 check: lint test ## the gate: lint, then test
 
@@ -51,7 +51,7 @@ format: install ## write formats and safe fixes
 	@$(BIN)/ruff format .
 
 docs: install ## build the documentation into site/
-	@$(BIN)/mkdocs build --strict
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lock: ## resolve requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \

@@ -16,7 +16,7 @@ from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment
 
 
-class SpawnFailed(Exception):  # noqa: N818  named by what happened, like every error of the project
+class SpawnFailed(Exception):
     """The work could not be started; the message tells the user of the job why."""
 
 

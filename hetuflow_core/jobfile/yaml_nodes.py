@@ -71,7 +71,7 @@ class _Anchored:
     characters: int
 
 
-class _Stop(Exception):  # noqa: N818 (not an error of its own: the fault is noted, this only unwinds)
+class _Stop(Exception):
     """Reading on makes no sense."""
 
 

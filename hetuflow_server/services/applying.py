@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core import ids, placement
 from hetuflow_core.errors import Denied, NotFound
 from hetuflow_core.jobfile import (
@@ -25,7 +23,7 @@ from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access import Principal
 from hetuflow_server.store import access as access_store, jobs as job_store
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.jobs import JobRow
 
 
@@ -87,7 +85,7 @@ class Applying:
 
     async def _apply_one(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         principal: Principal,
         spec: Document,
     ) -> AppliedDocument:
@@ -99,7 +97,7 @@ class Applying:
 
     async def _apply_namespace(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         principal: Principal,
         spec: NamespaceSpec,
     ) -> AppliedDocument:
@@ -113,7 +111,7 @@ class Applying:
 
     async def _apply_job(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         principal: Principal,
         spec: JobSpec,
     ) -> AppliedDocument:
@@ -151,7 +149,7 @@ class Applying:
         await job_store.change_job(connection, row, spec.labels, principal.name)
         return done(ApplyAction.CHANGED, row.version, differences(known.spec, document))
 
-    async def _placement(self, connection: AsyncConnection, spec: JobSpec) -> int:
+    async def _placement(self, connection: Connection, spec: JobSpec) -> int:
         return await job_store.intern_placement(
             connection,
             placement.digest(spec.placement, spec.limits),

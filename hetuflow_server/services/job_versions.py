@@ -9,14 +9,13 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core import messages as m
 from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_core.jobfile.documents import DEFAULT_SHELL
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.templates import render
 from hetuflow_server.store import jobs as job_store
+from hetuflow_server.store.database import Connection
 
 _MOST_CACHED = 10_000
 
@@ -73,7 +72,7 @@ class JobVersions:
     def __init__(self) -> None:
         self._cached: OrderedDict[tuple[UUID, int], JobVersion] = OrderedDict()
 
-    async def get(self, connection: AsyncConnection, job_id: UUID, version: int) -> JobVersion:
+    async def get(self, connection: Connection, job_id: UUID, version: int) -> JobVersion:
         key = (job_id, version)
         if (found := self._cached.get(key)) is not None:
             self._cached.move_to_end(key)

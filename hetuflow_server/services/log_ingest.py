@@ -5,7 +5,6 @@ from __future__ import annotations
 from uuid import UUID
 
 import zstandard
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
@@ -13,7 +12,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.store import log_chunks
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.log_chunks import ChunkRow
 from hetuflow_server.stream.hints import Hints, instance_topic
 
@@ -42,7 +41,7 @@ class LogIngest:
 
 
 async def _append_one(
-    connection: AsyncConnection,
+    connection: Connection,
     chunk: m.LogChunk,
     claims: dict[UUID, tuple[UUID, int]],
 ) -> m.LogResult:

@@ -8,19 +8,18 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core import ids
 from hetuflow_core.retry import GiveUp, GiveUpReason, Retry, decide
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.store import tasks as task_store, transitions
+from hetuflow_server.store.database import Connection
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
 from hetuflow_server.store.transitions import Ending, NewInstance, TaskChange
 from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
 
-EndVerb = Callable[[AsyncConnection, Sequence[Ending]], Awaitable[set[UUID]]]
+EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[set[UUID]]]
 
 _TASK_STATUS_AFTER = {
     InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
@@ -50,7 +49,7 @@ class Settler:
         self._clock = clock
         self._rng = rng
 
-    async def settle(self, connection: AsyncConnection, endings: Sequence[Ending], end: EndVerb) -> Settled:
+    async def settle(self, connection: Connection, endings: Sequence[Ending], end: EndVerb) -> Settled:
         """End instances with `end`, which guards; whatever it does not return was not there to end."""
         settled = Settled()
         live = await task_store.live_instances(connection, ids=[ending.instance_id for ending in endings])

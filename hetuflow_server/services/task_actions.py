@@ -11,7 +11,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
@@ -22,7 +21,7 @@ from hetuflow_server.services.access import Principal
 from hetuflow_server.services.job_versions import JobVersion, JobVersions, from_row
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import idempotency, jobs as job_store, tasks as task_store, transitions
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.tasks import LockedTask, TaskFilter
 from hetuflow_server.store.transitions import Ending, NewInstance, NewTask
 from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
@@ -145,7 +144,7 @@ class TaskActions:
         self._hints.give([namespace_topic(task.namespace_id)])
         return await self.task(principal, new.id)
 
-    async def _lock(self, connection: AsyncConnection, task_id: UUID) -> LockedTask:
+    async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
         locked = await task_store.lock_tasks(connection, [task_id])
         if task_id not in locked:
             raise _no_task()
@@ -153,7 +152,7 @@ class TaskActions:
 
     async def _once(
         self,
-        connection: AsyncConnection,
+        connection: Connection,
         principal: Principal,
         version: JobVersion,
         request: RunRequest,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
@@ -26,6 +26,10 @@ from hetuflow_server.store.schema import (
 
 # A transaction that does nothing holds back vacuum and everybody behind its locks.
 _IDLE_IN_TRANSACTION_MS = 30_000
+
+
+# What a transaction hands out; callers pass it on to the store's verbs and never look inside.
+Connection: TypeAlias = AsyncConnection
 
 
 class Database:

@@ -30,7 +30,7 @@ _DAY = timedelta(days=1)
 _NAME = re.compile(r"_p(\d{8})$")
 
 
-class GaveWay(Exception):  # noqa: N818 - an answer, not an error: what was begun goes on next time
+class GaveWay(Exception):
     """Others hold the lock a step needs."""
 
 

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -19,8 +18,8 @@ from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def data(reachable_place: Path) -> Iterator[Path]:
-    yield reachable_place / "dev"
+def data(reachable_place: Path) -> Path:
+    return reachable_place / "dev"
 
 
 def refuse(*arguments: str | Path, **variables: str) -> tuple[int, str]:

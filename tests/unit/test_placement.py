@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.placement import (
     Affinity,
@@ -58,6 +58,7 @@ ZONES = Requirements(
 )
 
 
+@settings(deadline=None)
 @given(requirements, scopes, st.randoms(use_true_random=False))
 def test_order_and_repetition_do_not_make_another_class(
     asked: Requirements, limits: list[str], random: Any
@@ -85,11 +86,13 @@ def test_order_and_repetition_do_not_make_another_class(
     assert digest(same, shuffled(limits * 2)) == digest(asked, limits)
 
 
+@settings(deadline=None)
 @given(requirements, requirements)
 def test_what_asks_for_something_else_is_another_class(one: Requirements, other: Requirements) -> None:
     assert (digest(one, []) == digest(other, [])) == (normalised(one) == normalised(other))
 
 
+@settings(deadline=None)
 @given(requirements)
 def test_normalising_twice_changes_nothing(asked: Requirements) -> None:
     assert normalised(normalised(asked)) == normalised(asked)

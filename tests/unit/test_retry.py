@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.retry import (
     RETRYABLE,
@@ -99,6 +99,7 @@ def test_an_instance_that_has_not_ended_is_a_mistake_of_the_caller(status: Insta
         decide(POLICY, status, attempts_spent=1, losses=0, random=0.5)
 
 
+@settings(deadline=None)
 @given(policies, st.sampled_from(RETRYABLE), st.integers(1, 120), st.integers(1, 5), st.floats(0, 1))
 def test_a_retry_is_never_later_than_the_cap_and_never_beyond_the_limits(
     policy: RetryPolicy, outcome: InstanceStatus, attempts: int, losses: int, random: float
@@ -110,12 +111,14 @@ def test_a_retry_is_never_later_than_the_cap_and_never_beyond_the_limits(
         assert losses < 3 if outcome is LOST else attempts < policy.max_attempts
 
 
+@settings(deadline=None)
 @given(policies, st.integers(1, 100), st.floats(0, 1))
 def test_a_task_that_keeps_failing_ends(policy: RetryPolicy, losses: int, random: float) -> None:
     last = decide(policy, FAILED, attempts_spent=policy.max_attempts, losses=losses, random=random)
     assert isinstance(last, GiveUp)
 
 
+@settings(deadline=None)
 @given(policies, st.integers(1, 99))
 def test_delays_never_shrink(policy: RetryPolicy, times: int) -> None:
     assert longest_delay(policy, times) <= longest_delay(policy, times + 1)

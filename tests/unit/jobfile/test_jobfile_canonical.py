@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.durations import format_duration
 from hetuflow_core.jobfile import (
@@ -113,6 +113,7 @@ def read(document: dict[str, Any]) -> Document:
     return spec
 
 
+@settings(deadline=None)
 @given(jobs | namespaces)
 def test_a_spec_survives_its_own_document(document: dict[str, Any]) -> None:
     spec = read(document)
@@ -122,6 +123,7 @@ def test_a_spec_survives_its_own_document(document: dict[str, Any]) -> None:
     assert digest(read(json.loads(canonical(spec)))) == digest(spec)
 
 
+@settings(deadline=None)
 @given(jobs)
 def test_a_spec_survives_being_written_to_a_file(document: dict[str, Any]) -> None:
     spec = read(document)
@@ -133,6 +135,7 @@ def test_a_spec_survives_being_written_to_a_file(document: dict[str, Any]) -> No
         assert load_documents(raw, unsupported={}) == [spec]
 
 
+@settings(deadline=None)
 @given(jobs, jobs)
 def test_equal_digests_mean_equal_specs(one: dict[str, Any], other: dict[str, Any]) -> None:
     assert (digest(read(one)) == digest(read(other))) == (canonical(read(one)) == canonical(read(other)))

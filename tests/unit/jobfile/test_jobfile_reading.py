@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.errors import Invalid, TooLarge
 from hetuflow_core.jobfile import (
@@ -142,6 +142,7 @@ def test_toml_times_stay_text_like_everywhere_else() -> None:
     ]
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text("abc", min_size=1), json_values, min_size=1))
 def test_json_and_yaml_read_what_was_written(document: dict[str, Any]) -> None:
     assert plain(raw_document(document).root) == document
@@ -150,13 +151,22 @@ def test_json_and_yaml_read_what_was_written(document: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["09", "012", "1e3", "0x1f", "0o7", "yes", "on", "null", "1.5", "2026-01-01", "", "~"]
+    "text",
+    ["09", "012", "1e3", "0x1f", "0o7", "yes", "on", "null", "1.5", "2026-01-01", "~", "a\x85b", "{{ x }}"],
 )
 def test_text_that_looks_like_something_else_stays_text(text: str) -> None:
-    assert values(write_yaml([{"value": text}, {text or "key": [text]}])) == [
-        {"value": text},
-        {text or "key": [text]},
-    ]
+    documents: list[dict[str, Any]] = [{"value": text}, {text: [text]}]
+    assert values(write_yaml(documents)) == documents
+
+
+@settings(deadline=None)
+@given(st.text(" \t\n\r\x85\u2028\ufeffab:#-'\"|>%"))
+def test_white_space_survives_being_written(text: str) -> None:
+    assert values(write_yaml([{"value": text, "list": [text]}])) == [{"value": text, "list": [text]}]
+
+
+def test_scripts_are_written_to_be_read() -> None:
+    assert write_yaml([{"script": "set -e\necho ü\n"}]) == "script: |\n  set -e\n  echo ü\n"
 
 
 def test_positions_are_those_of_keys_and_items() -> None:
