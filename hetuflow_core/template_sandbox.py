@@ -22,7 +22,6 @@ from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.templates import refuse_statements
 
 # Deeper than anyone writes, and shallow enough for every recursive step of Jinja and of Python's compiler.
 _DEEPEST: Final = 30
@@ -78,13 +77,16 @@ _REFUSED: Final[dict[type[nodes.Node], str]] = {
 class _Compiled:
     template: Template
     names: frozenset[str]
+    literals: tuple[str, ...]
 
 
-def check(text: str, names: Collection[str]) -> None:
+def check(text: str, names: Collection[str]) -> tuple[str, ...]:
+    """Raise `Invalid` unless it can be compiled and uses known names only; the text between expressions."""
     for name in sorted(_compiled(text).names.difference(names)):
         close = get_close_matches(name, names, 1)
         hint = f'did you mean "{close[0]}"?' if close else f"known names are {', '.join(names)}."
         raise Invalid(f'the template uses the unknown name "{name}": {hint}')
+    return _compiled(text).literals
 
 
 def render(text: str, context: Mapping[str, Any], longest: int) -> str:
@@ -121,14 +123,15 @@ def _compiled(text: str) -> _Compiled:
         raise Invalid(f"the template {_shown(text)} cannot be read: write it simpler.") from None
     inspection = _Inspection()
     inspection.visit(tree, depth=0)
-    return _Compiled(_environment.from_string(tree), frozenset(inspection.names))
+    return _Compiled(_environment.from_string(tree), frozenset(inspection.names), tuple(inspection.literals))
 
 
 class _Inspection:
-    """Walks an expression tree, refuses what has no place in a template and notes the names in use."""
+    """Walks an expression tree, refuses what has no place in a template and notes what is in use."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
+        self.literals: list[str] = []
         self._parts = 0
 
     def visit(self, node: nodes.Node, depth: int) -> None:
@@ -144,7 +147,7 @@ class _Inspection:
 
     def _check(self, node: nodes.Node) -> None:
         if isinstance(node, nodes.TemplateData):
-            refuse_statements(node.data)
+            self.literals.append(node.data)
         elif isinstance(node, nodes.Name):
             if node.name == "self":  # Jinja puts an object of its own there
                 raise Invalid('the name "self" is not part of templates: leave it out.')

@@ -31,10 +31,13 @@ _STATEMENT: Final = re.compile(r"\{%.*?%\}", re.DOTALL)
 def check(template: str, names: Collection[str] = NAMES) -> None:
     """Raise `Invalid` unless this can be rendered with values for `names`."""
     _check_size(template)
-    if _OPENING in template:
-        _sandbox().check(template, names)
-    else:
-        refuse_statements(template)
+    literals = _sandbox().check(template, names) if _OPENING in template else (template,)
+    if any(_STATEMENT.search(literal) for literal in literals):
+        # Gone through as text it would be a condition that silently never applies.
+        raise Invalid(
+            "statements ({% … %}) are not part of templates: use {{ … if … else … }}, "
+            "or write {{ '{%' }} for the literal characters."
+        )
 
 
 def render(template: str, context: Mapping[str, Any]) -> str:
@@ -46,17 +49,8 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     return text
 
 
-def refuse_statements(text: str) -> None:
-    """A `{% … %}` that went through as text would be a condition that silently never applies."""
-    if _STATEMENT.search(text):
-        raise Invalid(
-            "statements ({% … %}) are not part of templates: use {{ … if … else … }}, "
-            "or write {{ '{%' }} for the literal characters."
-        )
-
-
 def _check_size(template: str) -> None:
-    if len(template.encode()) > LONGEST_TEXT:
+    if len(template.encode(errors="surrogatepass")) > LONGEST_TEXT:
         raise Invalid(
             f"the text is longer than {LONGEST_TEXT // 1024} KiB: pass it to the command in a file."
         )

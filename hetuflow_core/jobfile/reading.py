@@ -14,7 +14,6 @@ import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from pathlib import PurePath
 from typing import Any, Final, Literal, NoReturn, TypeAlias
 
 from hetuflow_core.errors import Fault, Invalid, TooLarge
@@ -36,7 +35,7 @@ LARGEST_FILE: Final = 1024 * 1024
 
 Format: TypeAlias = Literal["yaml", "toml", "json"]
 
-_SUFFIXES: Final[dict[str, Format]] = {".yaml": "yaml", ".yml": "yaml", ".toml": "toml", ".json": "json"}
+_SUFFIXES: Final[dict[str, Format]] = {"yaml": "yaml", "yml": "yaml", "toml": "toml", "json": "json"}
 _SEVERAL: Final = "documents"
 
 
@@ -64,7 +63,7 @@ def parse_documents(
             f"{source or 'The text'} is larger than {LARGEST_FILE // 1024} KiB: split it into several files.",
             code="job.too_large",
         )
-    chosen = format or _SUFFIXES.get(PurePath(source).suffix.lower(), "yaml")
+    chosen = format or _SUFFIXES.get(source.lower().rpartition(".")[2], "yaml")
     content = text.removeprefix("\ufeff")
     roots = read_yaml(content, source) if chosen == "yaml" else [_READERS[chosen](content, source)]
     documents = [document for root in roots for document in _split(RawDocument(root, source))]

@@ -10,7 +10,8 @@ from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
 from hetuflow_core.errors import Fault
-from hetuflow_server.http.problems import Problem, answer
+from hetuflow_server.http.openapi import problems
+from hetuflow_server.http.problems import answer
 from hetuflow_server.services.health import Readiness
 
 
@@ -29,17 +30,17 @@ class Ready(msgspec.Struct, frozen=True):
     checks: list[ReadyCheck]
 
 
-@get("/healthz", operation_id="healthz", tags=["health"])
+@get("/healthz", operation_id="healthz", tags=["health"], security=[])
 async def healthz() -> Health:
     """The process is alive; says nothing of the database."""
     return Health("ok")
 
 
-@get("/readyz", operation_id="readyz", tags=["health"])
+@get("/readyz", operation_id="readyz", tags=["health"], security=[], responses=problems())
 async def readyz(
     request: Request[Any, Any, Any],
     readiness: NamedDependency[Readiness],
-) -> Response[Ready] | Response[Problem]:
+) -> Response[Any]:
     """The database is reachable, its schema usable, and every loop makes its rounds."""
     checks = await readiness.checks()
     failed = [Fault(check.name, check.detail) for check in checks if not check.ok]

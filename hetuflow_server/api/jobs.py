@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
@@ -21,12 +22,15 @@ from hetuflow_core.resources import (
 )
 from hetuflow_core.roles import Role
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.task_actions import TaskActions
 
+_RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
-@post("/apply", status_code=200, operation_id="apply")
+
+@post("/apply", status_code=200, operation_id="apply", responses=problems(HTTPStatus.NOT_FOUND))
 async def apply(
     data: JSONBody[ApplyRequest],
     principal: NamedDependency[Principal],
@@ -38,7 +42,7 @@ async def apply(
     return await applying.apply(principal, data.documents, dry_run=dry_run)
 
 
-@get("/jobs", operation_id="list_jobs")
+@get("/jobs", operation_id="list_jobs", responses=problems())
 async def list_jobs(
     principal: NamedDependency[Principal],
     applying: NamedDependency[Applying],
@@ -61,7 +65,7 @@ async def list_jobs(
     return Page(jobs[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/jobs/{job_id:uuid}", operation_id="get_job")
+@get("/jobs/{job_id:uuid}", operation_id="get_job", responses=problems(HTTPStatus.NOT_FOUND))
 async def get_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -70,7 +74,7 @@ async def get_job(
     return await applying.job(principal, job_id)
 
 
-@post("/jobs/{job_id:uuid}/run", operation_id="run_job")
+@post("/jobs/{job_id:uuid}/run", operation_id="run_job", responses=_RUN_PROBLEMS)
 async def run_job(
     job_id: FromPath[UUID],
     data: JSONBody[RunRequest],
@@ -83,7 +87,7 @@ async def run_job(
     return await task_actions.task(principal, tasks[0])
 
 
-@post("/jobs/{job_id:uuid}/runs", operation_id="run_job_many")
+@post("/jobs/{job_id:uuid}/runs", operation_id="run_job_many", responses=_RUN_PROBLEMS)
 async def run_job_many(
     job_id: FromPath[UUID],
     data: JSONBody[RunsRequest],

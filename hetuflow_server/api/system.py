@@ -6,11 +6,12 @@ from litestar import Router, get
 from litestar.di import NamedDependency
 
 from hetuflow_core.resources import QueueSummary, ServerInfo
+from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.overview import Overview
 
 
-@get("/system/info", operation_id="system_info")
+@get("/system/info", operation_id="system_info", responses=problems())
 async def system_info(
     principal: NamedDependency[Principal],  # noqa: ARG001 - asked for so that strangers are not answered
     overview: NamedDependency[Overview],
@@ -18,7 +19,7 @@ async def system_info(
     return await overview.info()
 
 
-@get("/system/status", operation_id="system_status")
+@get("/system/status", operation_id="system_status", responses=problems())
 async def system_status(
     principal: NamedDependency[Principal],
     overview: NamedDependency[Overview],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -14,12 +15,15 @@ from litestar.response import ServerSentEvent, ServerSentEventMessage, Stream
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.resources import TaskInstance
+from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.log_ingest import STREAMS
 from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogReading, LogSilence
 
+_PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
-@get("/task-instances/{instance_id:uuid}", operation_id="get_task_instance")
+
+@get("/task-instances/{instance_id:uuid}", operation_id="get_task_instance", responses=_PROBLEMS)
 async def get_task_instance(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -28,7 +32,12 @@ async def get_task_instance(
     return await log_reading.instance(principal, instance_id)
 
 
-@get("/task-instances/{instance_id:uuid}/logs", media_type=MediaType.TEXT, operation_id="get_logs")
+@get(
+    "/task-instances/{instance_id:uuid}/logs",
+    media_type=MediaType.TEXT,
+    operation_id="get_logs",
+    responses=_PROBLEMS,
+)
 async def get_logs(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -48,7 +57,7 @@ async def get_logs(
     )
 
 
-@get("/task-instances/{instance_id:uuid}/logs/stream", operation_id="follow_logs")
+@get("/task-instances/{instance_id:uuid}/logs/stream", operation_id="follow_logs", responses=_PROBLEMS)
 async def follow_logs(
     request: Request[Any, Any, Any],
     instance_id: FromPath[UUID],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
@@ -16,14 +17,16 @@ from hetuflow_core.resources import Page, Task, TaskDetail
 from hetuflow_core.roles import Role
 from hetuflow_core.states import TaskStatus
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store.tasks import TaskFilter
 
 _STATUSES = frozenset(TaskStatus) | {"running"}
+_STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/tasks", operation_id="list_tasks")
+@get("/tasks", operation_id="list_tasks", responses=problems())
 async def list_tasks(
     principal: NamedDependency[Principal],
     task_actions: NamedDependency[TaskActions],
@@ -49,7 +52,7 @@ async def list_tasks(
     return Page(tasks[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/tasks/{task_id:uuid}", operation_id="get_task")
+@get("/tasks/{task_id:uuid}", operation_id="get_task", responses=problems(HTTPStatus.NOT_FOUND))
 async def get_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -59,7 +62,7 @@ async def get_task(
     return await task_actions.task(principal, task_id)
 
 
-@post("/tasks/{task_id:uuid}/cancel", status_code=200, operation_id="cancel_task")
+@post("/tasks/{task_id:uuid}/cancel", status_code=200, operation_id="cancel_task", responses=_STATE_PROBLEMS)
 async def cancel_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -70,7 +73,7 @@ async def cancel_task(
     return await task_actions.cancel(principal, task_id)
 
 
-@post("/tasks/{task_id:uuid}/retry", operation_id="retry_task")
+@post("/tasks/{task_id:uuid}/retry", operation_id="retry_task", responses=_STATE_PROBLEMS)
 async def retry_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],

@@ -11,9 +11,7 @@ from typing import Any
 from litestar import Litestar
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
-from litestar.openapi.config import OpenAPIConfig
 
-from hetuflow_core import __version__
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
@@ -25,6 +23,7 @@ from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
 from hetuflow_server.gateway.routes import Gateway, gateway_router
 from hetuflow_server.http.listening import HttpServer, Listener
+from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.loops.rescuer import Rescuer
@@ -179,6 +178,6 @@ def _asgi(services: Services, readiness: Readiness) -> Litestar:
         [healthz, readyz, jobs_router, tasks_router, task_instances_router, system_router, gateway_router],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
-        openapi_config=OpenAPIConfig("Hetuflow", __version__, path="/api/v1/schema"),
+        openapi_config=openapi_config(services.access.principal),
         logging_config=None,
     )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from litestar import Request
+from litestar.connection import ASGIConnection
 
 _SCHEME = "bearer "
 
 
-def bearer(request: Request[Any, Any, Any]) -> str | None:
+def bearer(request: ASGIConnection[Any, Any, Any, Any]) -> str | None:
     header = request.headers.get("authorization", "")
     return header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else None

@@ -188,7 +188,7 @@ def _digest(credential: str) -> bytes:
 
 def _parse(credential: str | None, mark: str) -> tuple[str, bytes]:
     if credential is None:
-        raise Unauthenticated("This needs a credential: send it as `Authorization: Bearer …`.")
+        raise Unauthenticated("This needs a credential: send an API key or token as bearer authorization.")
     parts = credential.split("_", 2)
     if len(parts) != 3 or parts[0] != mark:  # noqa: PLR2004 - mark, prefix, secret
         raise _unknown()

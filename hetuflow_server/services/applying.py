@@ -14,6 +14,7 @@ from hetuflow_core.jobfile import (
     JobSpec,
     NamespaceSpec,
     digest,
+    from_document,
     load_documents,
     raw_documents,
     to_document,
@@ -130,7 +131,7 @@ class Applying:
                 changes or [],
             )
 
-        if known is not None and known.digest == new_digest:
+        if known is not None and from_document(known.spec) == spec:
             return done(ApplyAction.UNCHANGED, known.version)
         row = JobRow(
             id=known.id if known else ids.new_id(self._clock.now(), secrets.token_bytes(10)),

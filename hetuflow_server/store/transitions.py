@@ -303,7 +303,8 @@ async def release_former_sessions(connection: AsyncConnection, agent_id: UUID, s
     return len(rows.all())
 
 
-_MOVED = {"status": "r_status", "started_at": "coalesce(started_at, r_started_at)"}
+# The history keeps the token of whoever finished it: a rescued instance's former holder comes too late.
+_MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(started_at, r_started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.
 _END = f"""
 WITH r AS (
@@ -313,7 +314,8 @@ WITH r AS (
     AS r(id, r_token, r_status, exit_code, signal, reason, message, r_started_at, r_finished_at)),
 ended AS (
   DELETE FROM sched_task_instance i USING r WHERE i.id = r.id AND {{guard}}
-  RETURNING i.*, r.r_status, r.exit_code, r.signal, r.reason, r.message, r.r_started_at, r.r_finished_at)
+  RETURNING i.*, r.r_token, r.r_status, r.exit_code, r.signal, r.reason, r.message, r.r_started_at,
+            r.r_finished_at)
 INSERT INTO sched_task_instance_history
   ({", ".join(SHARED_COLUMNS)}, reason, exit_code, signal, message, finished_at)
 SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
