@@ -52,7 +52,9 @@ def openapi_config(authenticate: Callable[[str | None], Awaitable[Any]]) -> Open
         __version__,
         use_handler_docstrings=True,
         render_plugins=[JsonRenderPlugin(path=OPENAPI_PATH.rpartition("/")[2])],
-        openapi_router=Router(OPENAPI_PATH.rpartition("/")[0], route_handlers=[], guards=[guard]),
+        openapi_router=Router(
+            OPENAPI_PATH.rpartition("/")[0], route_handlers=[], guards=[guard], include_in_schema=False
+        ),
         components=Components(
             security_schemes={"key": SecurityScheme("http", scheme="bearer", description="An API key.")},
         ),

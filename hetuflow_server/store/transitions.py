@@ -303,8 +303,9 @@ async def release_former_sessions(connection: AsyncConnection, agent_id: UUID, s
     return len(rows.all())
 
 
-# The history keeps the token of whoever finished it: a rescued instance's former holder comes too late.
-_MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(started_at, r_started_at)"}
+# The history keeps the token of whoever finished it (a rescued instance's former holder comes too late) and
+# when its process really started, which may be up to a second after the start was committed.
+_MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(r_started_at, started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.
 _END = f"""
 WITH r AS (

@@ -7,14 +7,19 @@ decision must not change the digest: the order of lists, repeated conditions, va
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from hetuflow_core.durations import format_size
+from hetuflow_core.durations import format_size, parse_size
+
+# The pool of work that names none and of agents that name none.
+DEFAULT_POOL: Final = "default"
+# No machine has more; retries that double the memory each time stop here.
+MOST_MEMORY: Final = 1 << 50
 
 C = TypeVar("C", "Expression", "Preference")
 E = TypeVar("E", "Expression", "Toleration")
@@ -84,13 +89,20 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's `placement`; the default fits every agent."""
+    """A job's `placement`; the default fits every agent of the default pool.
+
+    What runs on an agent is no part of this: verdicts hold per class and agent until the agent itself
+    changes, and a class knows no jobs. Anti-affinity is `NotIn` and `DoesNotExist` on the agent's labels; to
+    keep work apart from other work there are limits, `concurrency` and resources.
+    """
 
     labels: dict[str, str] = {}
     affinity: Affinity = Affinity()
     tolerations: tuple[Toleration, ...] = ()
     resources: Resources = Resources()
     pool: str | None = None
+    # What the agent must have besides, taken from the job's `run`; not a key of the job file's `placement`.
+    executor: str | None = None
 
 
 def normalised(requirements: Requirements) -> Requirements:
@@ -107,7 +119,8 @@ def normalised(requirements: Requirements) -> Requirements:
         ),
         tolerations=_distinct(requirements.tolerations),
         resources=msgspec.structs.replace(requirements.resources, cpu=round(requirements.resources.cpu, 3)),
-        pool=requirements.pool,
+        pool=None if requirements.pool == DEFAULT_POOL else requirements.pool,
+        executor=requirements.executor,
     )
 
 
@@ -133,7 +146,26 @@ def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
                 }
             ),
             "pool": normal.pool,
+            "executor": normal.executor,
         }
+    )
+
+
+def requirements_from(document: Mapping[str, Any]) -> Requirements:
+    """The requirements a canonical form stands for: what the database keeps of a class."""
+    resources = dict(document.get("resources", {}))
+    if "memory" in resources:
+        resources["memory"] = parse_size(resources["memory"])
+    return msgspec.convert({**document, "resources": resources}, Requirements)
+
+
+def adjusted(requirements: Requirements, *, memory: int | None, labels: Mapping[str, str]) -> Requirements:
+    """The requirements of a retry that asks for other memory (None: the same) or for further labels."""
+    resources = requirements.resources
+    if memory is not None:
+        resources = msgspec.structs.replace(resources, memory=min(memory, max(MOST_MEMORY, resources.memory)))
+    return normalised(
+        msgspec.structs.replace(requirements, labels={**requirements.labels, **labels}, resources=resources)
     )
 
 

@@ -1,0 +1,1 @@
+"""What Hetuflow does, measured from outside."""

@@ -1,0 +1,82 @@
+"""End-to-end no-op rate: how many instances per second go from pending to finished.
+
+A backlog created through `POST /jobs/{id}/runs` is drained by simulated agents that speak the gateway's
+protocol over HTTP: poll, start, finish, and nothing in between. So the rate is the server's and PostgreSQL's
+alone. Four agents take 50, 10 or 1 per poll; 64 agents with one slot each are the fleet whose requests only a
+server that gathers them can serve well.
+
+Held against what PostgreSQL does for the bare queue in the same minute: R100 for batches, R1 for single rows
+(`bench/limits/queue.py`). The limit does less for each row: no start, no task row, no HTTP. A ratio of 1 is
+out of reach; what the ratio shows is how much of the database the server lets through.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from bench.figure import Aim, Context, Figure, Limit, Line
+from bench.limits.queue import R1, R100, PgBench, QueueLimit, Shape
+from bench.samples import amount_for
+from bench.simulated import create_backlog, drain, in_event_loop, simulated_agents
+
+_FIRST_BACKLOG = 200
+_MOST_BACKLOG = 20_000
+
+
+@dataclass(slots=True)
+class Fleet:
+    agents: int
+    slots: int
+    limit: Shape
+    aim: Aim
+    rate: float = 0.0
+    rates: list[float] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        return f"no-op, {self.agents} simulated agents × {self.slots} per poll"
+
+
+def measure(context: Context) -> Figure:
+    fleets = [
+        Fleet(4, 50, R100, Aim(0.3, at_least=True)),
+        Fleet(4, 10, R100, Aim(0.15, at_least=True)),
+        Fleet(4, 1, R1, Aim(0.2, at_least=True)),
+        Fleet(64, 1, R1, Aim(0.3, at_least=True)),
+    ]
+    job = context.system.add_job("bench-noop", ["true"])
+    bench = PgBench(context.system)
+    limits = {shape: QueueLimit(bench, shape, context.pace) for shape in (R100, R1)}
+    for limit in limits.values():
+        limit.warm_up()
+    for fleet in fleets:
+        fleet.rate, _ = _drained(context, job, fleet, _FIRST_BACKLOG)
+    created = []
+    for repetition in range(context.pace.repetitions):
+        for shape, limit in limits.items():
+            context.say(f"no-op rate, repetition {repetition + 1}: {shape.label}")
+            limit.measure()
+            for fleet in (one for one in fleets if one.limit is shape):
+                context.say(f"no-op rate, repetition {repetition + 1}: {fleet.label}")
+                backlog = amount_for(
+                    context.pace.seconds, fleet.rate, least=_FIRST_BACKLOG, most=_MOST_BACKLOG, step=100
+                )
+                rate, creation = _drained(context, job, fleet, backlog)
+                fleet.rates.append(rate)
+                created.append(creation)
+    lines = [
+        Line(fleet.label, "/s", fleet.rates, Limit(fleet.limit.label, limits[fleet.limit].values), fleet.aim)
+        for fleet in fleets
+    ]
+    return Figure("noop", [*lines, Line("tasks created through POST /runs, ≤ 1,000 per call", "/s", created)])
+
+
+def _drained(context: Context, job: str, fleet: Fleet, backlog: int) -> tuple[float, float]:
+    """Rates of draining and of creating a backlog."""
+    creating = create_backlog(context.system, job, backlog)
+
+    async def run() -> float:
+        async with simulated_agents(context.system, fleet.agents, fleet.slots) as agents:
+            return await drain(agents, backlog)
+
+    return backlog / in_event_loop(run), backlog / creating

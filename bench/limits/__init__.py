@@ -1,0 +1,1 @@
+"""What the machine does without Hetuflow: the limit each figure is held against."""

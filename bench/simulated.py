@@ -1,0 +1,133 @@
+"""Agents that speak the gateway's protocol over real HTTP and run nothing: poll, start, finish."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
+from uuid import uuid4
+
+import msgspec
+import uvloop
+
+from bench.figure import BenchFailed
+from bench.system import System
+from bench.wire import Connection
+from hetuflow_core import __version__, ids, messages as m
+from hetuflow_core.resources import RunRequest
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.states import InstanceStatus
+
+T = TypeVar("T")
+
+# The longest a drain may take before it counts as stuck.
+DRAIN_SECONDS = 60.0
+_MOST_PER_CALL = 1_000
+# While the last rows are in other agents' hands.
+_TAIL_WAIT_MS = 100
+_clock = SystemClock()
+_registered = msgspec.json.Decoder(m.Envelope[m.Registered])
+_polled = msgspec.json.Decoder(m.Envelope[m.Polled])
+_taken = msgspec.json.Decoder(m.Envelope[m.ReportsTaken])
+
+
+class SimulatedAgent:
+    def __init__(self, connection: Connection, name: str, slots: int) -> None:
+        self._connection = connection
+        self._name = name
+        self._slots = slots
+        self._session = uuid4()
+
+    async def register(self) -> None:
+        asked = m.Register(self._name, self._session, __version__, ["default"], self._slots)
+        _registered.decode(await self._ask("register", m.MessageKind.REGISTER, asked))
+
+    async def poll(self, wait_ms: int) -> list[m.Assignment]:
+        asked = m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms)
+        return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.assignments
+
+    async def start(self, assignments: Sequence[m.Assignment]) -> None:
+        await self._report([m.Start(one.instance_id, one.token) for one in assignments])
+
+    async def finish(self, assignments: Sequence[m.Assignment]) -> None:
+        now = ids.milliseconds(_clock.now())
+        await self._report(
+            [
+                m.Finish(one.instance_id, one.token, InstanceStatus.SUCCEEDED, now, now, exit_code=0)
+                for one in assignments
+            ]
+        )
+
+    async def _report(self, reports: list[m.Start | m.Finish | m.Release]) -> None:
+        asked = m.Reports(self._session, reports)
+        taken = _taken.decode(await self._ask("reports", m.MessageKind.REPORTS, asked)).payload
+        refused = [one for one in taken.results if one.outcome is not m.ReportOutcome.OK]
+        if refused:
+            raise BenchFailed(f"{len(refused)} reports were answered {refused[0].outcome}, not ok.")
+
+    async def _ask(self, path: str, kind: m.MessageKind, payload: object) -> bytes:
+        now = _clock.now()
+        envelope = m.Envelope(ids.new_id(now, os.urandom(10)), ids.milliseconds(now), kind, payload)
+        return await self._connection.post(f"{m.GATEWAY_PATH}/{path}", msgspec.json.encode(envelope))
+
+
+@asynccontextmanager
+async def simulated_agents(system: System, count: int, slots: int) -> AsyncIterator[list[SimulatedAgent]]:
+    async with AsyncExitStack() as stack:
+        headers = {"Authorization": f"Bearer {system.agent_token}"}
+        agents = []
+        for number in range(count):
+            connection = await stack.enter_async_context(Connection(system.address, headers))
+            agents.append(SimulatedAgent(connection, f"simulated-{count}-{slots}-{number}", slots))
+        for agent in agents:
+            await agent.register()
+        yield agents
+
+
+def create_backlog(system: System, job: str, count: int) -> float:
+    """Create tasks through the API and return how many seconds that took."""
+    runs = [RunRequest()] * min(count, _MOST_PER_CALL)
+    began = time.perf_counter()
+    with system.client() as hetuflow:
+        for left in range(count, 0, -_MOST_PER_CALL):
+            hetuflow.run_many(job, runs[: min(left, _MOST_PER_CALL)])
+    return time.perf_counter() - began
+
+
+async def drain(agents: Sequence[SimulatedAgent], backlog: int) -> float:
+    """Run a backlog down to nothing; return the seconds from the first poll to the last finish answered."""
+    claimed = finished = 0
+    began = last = time.perf_counter()
+
+    async def work(agent: SimulatedAgent) -> None:
+        nonlocal claimed, finished, last
+        while claimed < backlog:
+            assignments = await agent.poll(_TAIL_WAIT_MS)
+            claimed += len(assignments)
+            if assignments:
+                await agent.start(assignments)
+                await agent.finish(assignments)
+                finished += len(assignments)
+                last = time.perf_counter()
+
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            await asyncio.gather(*map(work, agents))
+    except TimeoutError:
+        raise BenchFailed(f"{finished} of {backlog} were finished in {DRAIN_SECONDS:g} seconds.") from None
+    if finished != backlog:
+        raise BenchFailed(f"{finished} instances were finished, and {backlog} were created.")
+    return last - began
+
+
+def in_event_loop(main: Callable[[], Awaitable[T]]) -> T:
+    """uvloop takes half the time per request of asyncio's own loop, which leaves more for the server."""
+
+    async def call() -> T:
+        return await main()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(call())

@@ -1,0 +1,224 @@
+"""The real system under measurement: PostgreSQL as durable as in production, a server process, agents.
+
+Everything lives in a temporary folder and on the loopback address, and ends with this process however that
+ends: `with` blocks stop it in order, and the kernel stops it if we are killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import sql
+
+from hetuflow_core.client import Hetuflow
+from hetuflow_server.embedded import EmbeddedPostgres
+from hetuflow_server.embedded.spawning import die_with_parent
+
+T = TypeVar("T")
+
+_START_SECONDS = 30.0
+_STOP_SECONDS = 30.0
+_COMMAND_SECONDS = 60.0
+_TAIL_LINES = 15
+
+
+class NotStarted(Exception):
+    """A part of the system did not come up; the message holds the end of its log."""
+
+
+class System:
+    """One server on one durable PostgreSQL; agents are added by whoever measures with them."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._folder = Path()
+        self._database_url = ""
+        self.url = ""
+        self.server_pid = 0
+        self.api_key = ""
+        self.agent_token = ""
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._folder = stack.enter_context(_temporary_folder())
+            self._postgres = EmbeddedPostgres(self._folder / "postgres")
+            stack.callback(self._postgres.destroy)
+            self._postgres.start_blocking()
+            self._database_url = self._postgres.url
+            self._run("db", "upgrade")
+            self.api_key = self._run("key", "create", "--role", "admin", "-q")
+            self.agent_token = self._run("agent", "token", "create", "-q")
+            server = stack.enter_context(self._process("server", ["-m", "hetuflow_server", "server"]))
+            self.server_pid = server.pid
+            self.url = server.await_log("Listening.")["url"]
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
+    @property
+    def address(self) -> tuple[str, int]:
+        parts = urlsplit(self.url)
+        return parts.hostname or "", parts.port or 0
+
+    @property
+    def database_url(self) -> str:
+        return self._database_url
+
+    def client(self) -> Hetuflow:
+        return Hetuflow(self.url, self.api_key)
+
+    def add_job(self, name: str, command: list[str]) -> str:
+        """Apply a job of the default namespace and return its id."""
+        with self.client() as hetuflow:
+            hetuflow.apply([{"kind": "job", "name": name, "run": {"command": command}}])
+            return str(hetuflow.job("default", name).id)
+
+    def migrated_database(self, name: str) -> str:
+        """Make a database of the same schema in the same cluster, with no server on it; return its address."""
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        url = self._postgres.url_of(name)
+        self._run("db", "upgrade", database_url=url)
+        return url
+
+    @contextmanager
+    def agent(self, name: str, *, slots: int | None = None) -> Iterator[int]:
+        """Run a real agent until the block ends; the block begins when it takes work, with its slots."""
+        settings = {
+            "HETUFLOW_AGENT__NAME": name,
+            "HETUFLOW_AGENT__SERVER_URL": self.url,
+            "HETUFLOW_AGENT__TOKEN": self.agent_token,
+            "HETUFLOW_AGENT__DATA_DIR": str(self._folder / name),
+        }
+        if slots is not None:
+            settings["HETUFLOW_AGENT__SLOTS"] = str(slots)
+        with self._process(name, ["-m", "hetuflow_agent"], settings) as agent:
+            with self.client() as hetuflow:
+                slots = wait_until(
+                    lambda: next((one.slots for one in hetuflow.status().agents if one.name == name), 0),
+                    what=f"The agent {name} did not register",
+                    log_tail=agent.log_tail,
+                )
+            yield slots
+
+    def _run(self, *arguments: str, database_url: str | None = None) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "hetuflow_server", *arguments],
+            env=self._environment({}, database_url),
+            cwd=self._folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise NotStarted(f"`hetuflow {' '.join(arguments)}` failed:\n{done.stderr}")
+        return done.stdout.strip()
+
+    @contextmanager
+    def _process(
+        self, name: str, arguments: list[str], settings: Mapping[str, str] | None = None
+    ) -> Iterator[Process]:
+        process = Process(
+            [sys.executable, *arguments], self._environment(settings or {}), self._folder, f"{name}.log"
+        )
+        try:
+            yield process
+        finally:
+            process.stop()
+
+    def _environment(self, settings: Mapping[str, str], database_url: str | None = None) -> dict[str, str]:
+        """Ours without any setting of Hetuflow's: whatever is not named here is measured as it is shipped."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("HETUFLOW_")}
+        server = {
+            "HETUFLOW_DATABASE__URL": database_url or self._database_url,
+            "HETUFLOW_SERVER__SECRET_KEY": "only-for-this-run-" * 3,
+            "HETUFLOW_SERVER__PORT": "0",
+        }
+        return kept | (dict(settings) or server) | {"HETUFLOW_LOG__FORMAT": "json"}
+
+
+class Process:
+    """A program of ours with its log in a file, in a session of its own: Ctrl-C is for us to pass on."""
+
+    def __init__(self, argv: list[str], environment: Mapping[str, str], folder: Path, log_name: str) -> None:
+        self._log = folder / log_name
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                argv,
+                env=dict(environment),
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509  takes no lock, see there
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def await_log(self, event: str) -> dict[str, Any]:
+        def find() -> dict[str, Any] | None:
+            if self._process.poll() is not None:
+                raise NotStarted(f"{self._log.stem} ended before it said {event!r}:\n{self.log_tail()}")
+            lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+            return next((line for line in lines if line.get("event") == event), None)
+
+        return wait_until(find, what=f"{self._log.stem} did not say {event!r}", log_tail=self.log_tail) or {}
+
+    def log_tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+def wait_until(
+    look: Callable[[], T], *, what: str, log_tail: Callable[[], str], seconds: float = _START_SECONDS
+) -> T:
+    """The first truthy answer of `look`."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()):
+        if time.monotonic() > deadline:
+            raise NotStarted(f"{what} within {seconds:g} seconds:\n{log_tail()}")
+        time.sleep(0.02)
+    return answer
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    """A folder on a disk: in memory fsync costs nothing, and the figures would be too good to be true."""
+    folder = Path(tempfile.mkdtemp(prefix="hetuflow-bench-"))
+    if os.geteuid() == 0:
+        folder.chmod(0o755)  # for the account that root lends to PostgreSQL
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

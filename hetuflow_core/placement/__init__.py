@@ -1,0 +1,86 @@
+"""Placement: what work asks of an agent, and whether, how well and how soon an agent may take it.
+
+`requirements.py` has what a job asks and its canonical form, `agents.py` what is known of an agent,
+`filters.py` and `scores.py` the reasons, `judging.py` the decision, `verdicts.py` its cache, `stock.py` what
+of a batch fits. All of it is pure.
+"""
+
+from hetuflow_core.placement.agents import (
+    AgentFacts,
+    Taint,
+    agent_labels,
+    automatic_labels,
+    parse_taint,
+)
+from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
+from hetuflow_core.placement.judging import (
+    FILTER_ENTRY_POINTS,
+    LONGEST_DELAY,
+    SCORE_ENTRY_POINTS,
+    Placement,
+    Refusal,
+    Verdict,
+)
+from hetuflow_core.placement.matching import evicting_taint, holds, tolerates
+from hetuflow_core.placement.requirements import (
+    DEFAULT_POOL,
+    MOST_MEMORY,
+    Affinity,
+    Effect,
+    Expression,
+    Operator,
+    Preference,
+    Requirements,
+    Resources,
+    Toleration,
+    TolerationOperator,
+    adjusted,
+    canonical_requirements,
+    digest,
+    normalised,
+    requirements_from,
+)
+from hetuflow_core.placement.scores import STANDARD_SCORES, Score
+from hetuflow_core.placement.stock import fit_batch, free, total
+from hetuflow_core.placement.verdicts import Verdicts
+
+__all__ = [
+    "DEFAULT_POOL",
+    "FILTER_ENTRY_POINTS",
+    "LONGEST_DELAY",
+    "MOST_MEMORY",
+    "SCORE_ENTRY_POINTS",
+    "STANDARD_FILTERS",
+    "STANDARD_SCORES",
+    "Affinity",
+    "AgentFacts",
+    "Effect",
+    "Expression",
+    "Filter",
+    "Operator",
+    "Placement",
+    "Preference",
+    "Refusal",
+    "Requirements",
+    "Resources",
+    "Score",
+    "Taint",
+    "Toleration",
+    "TolerationOperator",
+    "Verdict",
+    "Verdicts",
+    "adjusted",
+    "agent_labels",
+    "automatic_labels",
+    "canonical_requirements",
+    "digest",
+    "evicting_taint",
+    "fit_batch",
+    "free",
+    "holds",
+    "normalised",
+    "parse_taint",
+    "requirements_from",
+    "tolerates",
+    "total",
+]
