@@ -65,14 +65,16 @@ def run(options: Options) -> None:
     began, load = time.monotonic(), os.getloadavg()[0]
     with System() as system:
         machine = inspect_machine(system, load)
-        context = Context(system, QUICK if options.quick else FULL, _say)
+        context = Context(
+            system,
+            QUICK if options.quick else FULL,
+            lambda what: print(f"{time.monotonic() - began:4.0f} s  {what}", file=sys.stderr, flush=True),
+        )
         figures = [FIGURES[name](context) for name in options.figures]
     print(report.table(figures))
     print()
     took = f"{time.monotonic() - began:.0f} s"
-    how = (
-        f"Median (lowest–highest) of {context.pace.repetitions} interleaved repetitions; the run took {took}"
-    )
+    how = f"Median (lowest..highest) of {context.pace.repetitions} interleaved repetitions in {took}"
     notes = [*machine.sentences(), how, *(note for figure in figures for note in figure.notes)]
     print("\n".join(f"- {note}." for note in notes))
     if options.json:
@@ -95,10 +97,6 @@ def main(arguments: Sequence[str]) -> int:
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
-
-
-def _say(what: str) -> None:
-    print(f"… {what}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

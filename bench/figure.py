@@ -70,7 +70,7 @@ class Pace:
 
 
 FULL = Pace(repetitions=3, seconds=2.5, triggers=80)
-QUICK = Pace(repetitions=3, seconds=0.5, triggers=20)
+QUICK = Pace(repetitions=3, seconds=0.3, triggers=12)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,12 @@ class Machine:
         durability = ", ".join(
             f"{name} {value}" for name, value in self.postgresql.items() if name != "server_version"
         )
+        postgresql = f"PostgreSQL {self.postgresql['server_version']}"
         return [
-            f"{self.at}, Hetuflow {self.hetuflow}, Python {self.python}, "
-            f"PostgreSQL {self.postgresql['server_version']}",
+            f"{self.at}: Hetuflow {self.hetuflow}, Python {self.python}, {postgresql}",
             f"{self.cores} cores, load {self.load_before:.1f} before the run",
-            f"PostgreSQL is durable: {durability}; write and fdatasync of 8 KiB: {self.fdatasync_ms:.2f} ms (p50)",
+            f"PostgreSQL settings: {durability}",
+            f"Write and fdatasync of 8 KiB on the same disk: {self.fdatasync_ms:.2f} ms (p50)",
         ]
 
 

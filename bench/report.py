@@ -12,7 +12,7 @@ from bench.machine import Machine
 from bench.samples import Spread
 
 _HEADER = ("figure", "value", "limit measured beside it", "limit", "ratio", "aim")
-_NOTHING = "–"
+_NOTHING = "-"
 _TEN, _HUNDRED = 10, 100
 
 
@@ -62,8 +62,8 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 
 def shown(spread: Spread, unit: str) -> str:
-    """Three figures are as much as a noisy machine gives: `12.3 (11.9–14.0) ms`."""
-    text = f"{_number(spread.median)} ({_number(spread.low)}–{_number(spread.high)})"
+    """Three figures are as much as a noisy machine gives: `12.3 (11.9..14.0) ms`."""
+    text = f"{_number(spread.median)} ({_number(spread.low)}..{_number(spread.high)})"
     return f"{text} {unit}".rstrip()
 
 

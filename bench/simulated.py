@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TypeVar
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import msgspec
 import uvloop
@@ -98,15 +98,22 @@ def create_backlog(system: System, job: str, count: int) -> float:
 
 
 async def drain(agents: Sequence[SimulatedAgent], backlog: int) -> float:
-    """Run a backlog down to nothing; return the seconds from the first poll to the last finish answered."""
-    claimed = finished = 0
+    """Run a backlog down to nothing; return the seconds from the first poll to the last finish answered.
+
+    A rate counts only if every instance was run once, so anything else is an error.
+    """
+    claimed: set[UUID] = set()
+    finished = 0
     began = last = time.perf_counter()
 
     async def work(agent: SimulatedAgent) -> None:
-        nonlocal claimed, finished, last
-        while claimed < backlog:
+        nonlocal finished, last
+        while len(claimed) < backlog:
             assignments = await agent.poll(_TAIL_WAIT_MS)
-            claimed += len(assignments)
+            for one in assignments:
+                if one.instance_id in claimed:
+                    raise BenchFailed(f"The instance {one.instance_id} was assigned twice.")
+                claimed.add(one.instance_id)
             if assignments:
                 await agent.start(assignments)
                 await agent.finish(assignments)
@@ -119,12 +126,12 @@ async def drain(agents: Sequence[SimulatedAgent], backlog: int) -> float:
     except TimeoutError:
         raise BenchFailed(f"{finished} of {backlog} were finished in {DRAIN_SECONDS:g} seconds.") from None
     if finished != backlog:
-        raise BenchFailed(f"{finished} instances were finished, and {backlog} were created.")
+        raise BenchFailed(f"{finished} instances were finished, not the {backlog} that were created.")
     return last - began
 
 
 def in_event_loop(main: Callable[[], Awaitable[T]]) -> T:
-    """uvloop takes half the time per request of asyncio's own loop, which leaves more for the server."""
+    """Run on uvloop, which takes less per request than asyncio's own loop and leaves more for the server."""
 
     async def call() -> T:
         return await main()

@@ -93,12 +93,22 @@ class System:
             return str(hetuflow.job("default", name).id)
 
     def migrated_database(self, name: str) -> str:
-        """Make a database of the same schema in the same cluster, with no server on it; return its address."""
+        """Make a database of the same schema in the same cluster, with no server; return its address."""
         with psycopg.connect(self._database_url, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
         url = self._postgres.url_of(name)
         self._run("db", "upgrade", database_url=url)
         return url
+
+    def await_idle(self, seconds: float) -> None:
+        """Wait until nothing is queued or running."""
+
+        def idle() -> bool:
+            row = connection.execute("SELECT count(*) FROM sched_task_instance").fetchone()
+            return row == (0,)
+
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            wait_until(idle, what="The queue did not become empty", log_tail=str, seconds=seconds)
 
     @contextmanager
     def agent(self, name: str, *, slots: int | None = None) -> Iterator[int]:

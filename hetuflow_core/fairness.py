@@ -1,14 +1,14 @@
 """Fair shares of namespaces, by weight, whatever waits in each of them.
 
-Stride scheduling: every row a namespace is given moves its virtual time on by 1/weight, and the namespace whose
-time is least is next. Whoever has nothing waiting gains nothing by it: a namespace that becomes active starts
-at the least time of those that are.
+Stride scheduling: every row a namespace is given moves its virtual time on by 1/weight, and the namespace
+whose time is least is next. Whoever has nothing waiting gains nothing by it: a namespace that becomes active
+starts at the least time of those that are.
 
 Which namespaces compete differs from claim to claim, because agents differ: a namespace whose work fits few
-agents falls behind the others while it waits. So before each deal the distance between one competitor and the
-next is brought down to a few rounds; what somebody missed where it could not compete is not paid back where it
-can, at the cost of those who were there. Distances within a group that kept up are not touched, so its shares
-are not either.
+agents falls behind the others while it waits. So before each deal the distance between one competitor and
+the next is brought down to a few rounds; what somebody missed where it could not compete is not paid back
+where it can, at the cost of those who were there. Distances within a group that kept up are not touched, so
+its shares are not either.
 
 All of this is the memory of one server: several servers that each deal fairly deal fairly together.
 """
@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-# In rounds: the time in which the lightest of the competitors is given one row. One is what taking turns needs.
+N = TypeVar("N", int, float)
+
+# In rounds: the time in which the lightest of the competitors is given one row. Taking turns needs one.
 _MOST_ROUNDS_BEHIND: Final = 4
 _MOST_HEADS: Final = 64
 
@@ -40,6 +42,9 @@ class StrideShares:
         self._active: set[int] = set()
         # The least time of the active, kept while nobody is.
         self._floor = 0.0
+        # Who was given something last: of two namespaces that are level, the other one is next.
+        self._last_charge: dict[int, int] = {}
+        self._charges = 0
         # When a head was last dealt to: heads of one priority take turns.
         self._last_turn: dict[Head, int] = {}
         self._turn = 0
@@ -55,9 +60,8 @@ class StrideShares:
             for namespace, time in self._time.items()
             if namespace in self._active or time > self._floor
         }
-        self._weights = {
-            namespace: weight for namespace, weight in self._weights.items() if namespace in self._time
-        }
+        self._weights = _among(self._time, self._weights)
+        self._last_charge = _among(self._time, self._last_charge)
         self._last_turn = {head: turn for head, turn in self._last_turn.items() if head in waiting}
 
     def quotas(
@@ -75,16 +79,13 @@ class StrideShares:
         in turn. `at_most` caps heads that are known to have less, or less room. Nothing is charged: what
         was really taken is told with `charge`.
         """
-        queues = {
-            namespace: _Queue(self._in_order(own), at_most or {})
-            for namespace, own in _grouped(heads).items()
-        }
+        groups = _grouped(heads)
         self._weights.update(
-            (namespace, weights.get(namespace, self._default_weight)) for namespace in queues
+            (namespace, weights.get(namespace, self._default_weight)) for namespace in groups
         )
-        self._join(queues)
-        self._close_ranks(queues)
-        quotas = self._deal(queues, want, most_heads)
+        self._join(groups)
+        self._close_ranks(groups)
+        quotas = self._deal(groups, want, at_most or {}, most_heads)
         for head, rows in quotas.items():
             self._turn += rows
             self._last_turn[head] = self._turn
@@ -94,6 +95,8 @@ class StrideShares:
         """Note that a namespace was given rows; a negative number takes back what could not be used."""
         weight = self._weights.get(namespace_id, self._default_weight)
         self._time[namespace_id] = self._time.get(namespace_id, self._floor) + rows / weight
+        self._charges += 1
+        self._last_charge[namespace_id] = self._charges
 
     def _join(self, namespaces: Iterable[int]) -> None:
         newcomers = [namespace for namespace in namespaces if namespace not in self._active]
@@ -118,19 +121,27 @@ class StrideShares:
             self._time[namespace] += shift
             ahead = self._time[namespace]
 
-    def _deal(self, queues: Mapping[int, _Queue], want: int, most_heads: int) -> dict[Head, int]:
-        turns = [(self._time[namespace], namespace) for namespace in queues]
+    def _deal(
+        self, groups: Mapping[int, list[Head]], want: int, at_most: Mapping[Head, int], most_heads: int
+    ) -> dict[Head, int]:
+        turns = [
+            (self._time[namespace], self._last_charge.get(namespace, 0), namespace) for namespace in groups
+        ]
         heapq.heapify(turns)
+        # Made when their turn comes: a deal reaches few of the namespaces there may be.
+        queues: dict[int, _Queue] = {}
         quotas: dict[Head, int] = {}
         for _ in range(want):
             head = None
             while turns and head is None:
-                time, namespace = turns[0]
+                time, last, namespace = turns[0]
+                if namespace not in queues:
+                    queues[namespace] = _Queue(self._in_order(groups[namespace]), at_most)
                 head = queues[namespace].next_head(quotas, may_open=len(quotas) < most_heads)
                 if head is None:
                     heapq.heappop(turns)
                 else:
-                    heapq.heapreplace(turns, (time + 1 / self._weights[namespace], namespace))
+                    heapq.heapreplace(turns, (time + 1 / self._weights[namespace], last, namespace))
             if head is None:
                 break
             quotas[head] = quotas.get(head, 0) + 1
@@ -173,6 +184,10 @@ def _levels(heads: Sequence[Head]) -> list[list[Head]]:
     for head in heads:
         levels.setdefault(head.priority, []).append(head)
     return [levels[priority] for priority in sorted(levels)]
+
+
+def _among(kept: Mapping[int, float], values: Mapping[int, N]) -> dict[int, N]:
+    return {namespace: value for namespace, value in values.items() if namespace in kept}
 
 
 def _grouped(heads: Iterable[Head]) -> dict[int, list[Head]]:

@@ -15,13 +15,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time as datetime_time, timedelta
 from uuid import UUID, uuid4
 
 from bench.figure import FULL, Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.samples import percentile
 from bench.simulated import in_event_loop
-from hetuflow_core import ids
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
@@ -57,8 +56,9 @@ tasks AS (
                           finished_at)
   SELECT id, 1, %(job)s, 1, 'succeeded', at, at, 1, 0, at FROM n)
 INSERT INTO sched_task_instance_history (id, task_id, namespace_id, placement_id, job_id, job_version, seq,
-                                         attempt, status, priority, fire_at, due_at, token, claim_no, agent_id,
-                                         session_id, reserved_at, started_at, exit_code, finished_at)
+                                         attempt, status, priority, fire_at, due_at, token, claim_no,
+                                         agent_id, session_id, reserved_at, started_at, exit_code,
+                                         finished_at)
 SELECT id, id, 1, 1, %(job)s, 1, 1, 1, 'succeeded', 500, at, at, id, 1, id, id, at, at, 0, at FROM n"""
 
 
@@ -176,8 +176,8 @@ async def _load(database: Database, job: UUID, finished: int, partitions: int, n
     days = [today - timedelta(days=back) for back in range(partitions)]
     for spec in (TASKS, HISTORY):
         await Partitions(database, spec).create(days)
-    # The first id of the oldest day, and steps that end a little before now.
-    oldest = ids.time_of(ids.first_id_at(datetime(days[-1].year, days[-1].month, days[-1].day, tzinfo=UTC)))
+    # From the start of the oldest day, in steps that end a little before now.
+    oldest = datetime.combine(days[-1], datetime_time(), UTC)
     step = (now - oldest) / max(1, finished + 1)
     for first in range(0, finished, _LOAD_BATCH):
         async with database.transaction() as connection:

@@ -19,7 +19,7 @@ from bench.limits.queue import R1, R100, PgBench, QueueLimit, Shape
 from bench.samples import amount_for
 from bench.simulated import create_backlog, drain, in_event_loop, simulated_agents
 
-_FIRST_BACKLOG = 200
+_LEAST_BACKLOG = 40
 _MOST_BACKLOG = 20_000
 
 
@@ -33,16 +33,21 @@ class Fleet:
     rates: list[float] = field(default_factory=list)
 
     @property
+    def least_backlog(self) -> int:
+        """What gives each agent something to do."""
+        return max(_LEAST_BACKLOG, self.agents * self.slots)
+
+    @property
     def label(self) -> str:
-        return f"no-op, {self.agents} simulated agents × {self.slots} per poll"
+        return f"no-op, {self.agents} simulated agents, {self.slots} per poll"
 
 
 def measure(context: Context) -> Figure:
     fleets = [
         Fleet(4, 50, R100, Aim(0.3, at_least=True)),
-        Fleet(4, 10, R100, Aim(0.15, at_least=True)),
-        Fleet(4, 1, R1, Aim(0.2, at_least=True)),
-        Fleet(64, 1, R1, Aim(0.3, at_least=True)),
+        Fleet(4, 10, R100, Aim(0.1, at_least=True)),
+        Fleet(4, 1, R1, Aim(0.1, at_least=True)),
+        Fleet(64, 1, R1, Aim(0.5, at_least=True)),
     ]
     job = context.system.add_job("bench-noop", ["true"])
     bench = PgBench(context.system)
@@ -50,7 +55,7 @@ def measure(context: Context) -> Figure:
     for limit in limits.values():
         limit.warm_up()
     for fleet in fleets:
-        fleet.rate, _ = _drained(context, job, fleet, _FIRST_BACKLOG)
+        fleet.rate, _ = _drained(context, job, fleet, fleet.least_backlog)
     created = []
     for repetition in range(context.pace.repetitions):
         for shape, limit in limits.items():
@@ -59,7 +64,7 @@ def measure(context: Context) -> Figure:
             for fleet in (one for one in fleets if one.limit is shape):
                 context.say(f"no-op rate, repetition {repetition + 1}: {fleet.label}")
                 backlog = amount_for(
-                    context.pace.seconds, fleet.rate, least=_FIRST_BACKLOG, most=_MOST_BACKLOG, step=100
+                    context.pace.seconds, fleet.rate, least=fleet.least_backlog, most=_MOST_BACKLOG
                 )
                 rate, creation = _drained(context, job, fleet, backlog)
                 fleet.rates.append(rate)

@@ -71,7 +71,7 @@ class Shape:
 
     @property
     def label(self) -> str:
-        return f"{self.name}: pgbench, {self.clients} clients × {self.batch}"
+        return f"{self.name}: pgbench, {self.clients} clients, {self.batch} per claim"
 
 
 R1 = Shape("R1", batch=1, clients=16, first_guess=1_000)

@@ -11,10 +11,11 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
-from hetuflow_core.durations import format_duration
+from hetuflow_core.durations import format_duration, format_size
 from hetuflow_core.jobfile.documents import Document, JobSpec, Run
+from hetuflow_core.jobfile.signals import SIGNAL_NAMES
 from hetuflow_core.placement import canonical_requirements
-from hetuflow_core.retry import RETRYABLE, RetryPolicy
+from hetuflow_core.retry import RETRYABLE, Condition, MemoryChange, Reaction, RetryPolicy
 
 
 def to_document(spec: Document) -> dict[str, Any]:
@@ -74,7 +75,39 @@ def _retry(policy: RetryPolicy) -> dict[str, Any]:
         "max_delay": format_duration(policy.max_delay),
         "jitter": policy.jitter,
         "on": [outcome.value for outcome in RETRYABLE if outcome in policy.on],
+        "rules": [{"when": _condition(rule.when), "then": _reaction(rule.then)} for rule in policy.rules],
     }
+
+
+def _condition(condition: Condition) -> dict[str, Any]:
+    said = {
+        "exit_code": list(condition.exit_code),
+        "signal": [SIGNAL_NAMES.get(number, number) for number in condition.signal],
+        "oom": condition.oom,
+        "timed_out": condition.timed_out,
+        "lost": condition.lost,
+        "output": condition.output,
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _reaction(reaction: Reaction) -> dict[str, Any]:
+    """Without what is as the policy says: that may differ from one job to the next."""
+    said = {
+        "delay": _optional_duration(reaction.delay),
+        "backoff": reaction.backoff and reaction.backoff.value,
+        "max_delay": _optional_duration(reaction.max_delay),
+        "jitter": reaction.jitter,
+        "memory": _memory(reaction.change.memory),
+        "labels": dict(reaction.change.labels) or None,
+    }
+    return {"retry": reaction.retry} | {key: value for key, value in said.items() if value is not None}
+
+
+def _memory(change: MemoryChange | None) -> str | None:
+    if change is None:
+        return None
+    return format_size(change.size or 0) if change.times is None else f"x{change.times.normalize():f}"
 
 
 def _optional_duration(duration: timedelta | None) -> str | None:

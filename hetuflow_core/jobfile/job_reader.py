@@ -8,7 +8,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from hetuflow_core import templates
-from hetuflow_core.durations import format_duration
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile.documents import (
     DEFAULT_KILL_GRACE,
@@ -26,9 +25,10 @@ from hetuflow_core.jobfile.documents import (
 )
 from hetuflow_core.jobfile.given import Given, Section, each, listed
 from hetuflow_core.jobfile.placement_reader import read_requirements
+from hetuflow_core.jobfile.retry_reader import read_retry, refuse_idle_rules
+from hetuflow_core.jobfile.unsupported import supported
 from hetuflow_core.placement import Requirements
-from hetuflow_core.retry import RETRYABLE, Backoff, RetryPolicy
-from hetuflow_core.states import InstanceStatus
+from hetuflow_core.retry import RetryPolicy
 
 JOB_KEYS: Final = (
     *("kind", "namespace", "name", "labels", "run", "flow", "params", "params_schema", "priority"),
@@ -37,7 +37,6 @@ JOB_KEYS: Final = (
 )
 NAMESPACE_KEYS: Final = ("kind", "name", "weight", "labels")
 RUN_KEYS: Final = (*Executor, "shell", "env", "workdir")
-RETRY_KEYS: Final = ("max_attempts", "backoff", "delay", "max_delay", "jitter", "on", "rules")
 
 _NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
 _NAME_EXPECTED: Final = "lower-case letters, digits and, inside, also . _ - (128 characters at most)"
@@ -55,12 +54,10 @@ _AGENT_VARIABLES: Final = frozenset(
 
 _MOMENT: Final = timedelta(milliseconds=1)
 _YEAR: Final = timedelta(days=366)
-_LONGEST_DELAY: Final = timedelta(days=30)
 _LONGEST_GRACE: Final = timedelta(days=1)
 # Under four seconds the fractions of it at which agents warn and kill are finer than a heartbeat.
 _SHORTEST_LEASE: Final = timedelta(seconds=4)
 _LONGEST_LEASE: Final = timedelta(days=7)
-_MOST_ATTEMPTS: Final = 100
 _HIGHEST_PRIORITY: Final = 1000
 _MOST_WEIGHT: Final = 10_000
 _MOST_CONCURRENT: Final = 1_000_000
@@ -81,7 +78,7 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
     section = given.section(JOB_KEYS)
     if section is None:
         return None
-    section = _supported(section, "", unsupported)
+    section = supported(section, "", unsupported)
     name = section.require("name", _name, "name the job")
     namespace = section.read("namespace", _name, DEFAULT_NAMESPACE)
     labels: dict[str, str] = section.read("labels", Given.labels, {})
@@ -90,10 +87,11 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
     priority = section.read("priority", lambda given: given.integer(0, _HIGHEST_PRIORITY), DEFAULT_PRIORITY)
     timeout = section.read("timeout", lambda given: given.duration(_MOMENT, _YEAR), None)
     deadline = section.read("deadline", lambda given: given.duration(_MOMENT, _YEAR), None)
-    retry = section.read("retry", lambda given: _retry(given, unsupported), RetryPolicy())
+    retry = section.read("retry", lambda given: read_retry(given, unsupported), RetryPolicy())
     concurrency = section.read("concurrency", _concurrency, Concurrency())
     limits: tuple[str, ...] = section.read("limits", _limits, ())
     placement = section.read("placement", read_requirements, Requirements())
+    refuse_idle_rules(section, retry, placement.resources.memory)
     grace = section.read(
         "kill_grace", lambda given: given.duration(timedelta(0), _LONGEST_GRACE), DEFAULT_KILL_GRACE
     )
@@ -124,18 +122,6 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
     )
 
 
-def _supported(section: Section, path: str, unsupported: Mapping[str, str]) -> Section:
-    """The section without the keys this version refuses; those that say something are faults."""
-    kept = {}
-    for key, given in section.present.items():
-        message = unsupported.get(f"{path}{key}")
-        if message is None:
-            kept[key] = given
-        elif not given.is_empty():
-            given.refuse(message)
-    return Section(section.given, kept)
-
-
 def _name(given: Given) -> str | None:
     return given.matching(_NAME, _NAME_EXPECTED)
 
@@ -157,7 +143,7 @@ def _run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
     section = given.section(RUN_KEYS, unnamed=foreign)
     if section is None:
         return None
-    section = _supported(section, "run.", unsupported)
+    section = supported(section, "run.", unsupported)
     executors = [executor for executor in Executor if executor in section.present]
     if len(executors) > 1:
         given.refuse(f"{' and '.join(executors)} exclude each other: keep one of them.")
@@ -227,46 +213,6 @@ def _workdir(given: Given) -> str | None:
     elif text is not None and "{{" in text:
         given.refuse("is not a template: write the path itself.")
     return text
-
-
-def _retry(given: Given, unsupported: Mapping[str, str]) -> RetryPolicy | None:
-    section = given.section(RETRY_KEYS)
-    if section is None:
-        return None
-    section = _supported(section, "retry.", unsupported)
-    standard = RetryPolicy()
-    delay = section.read("delay", lambda given: given.duration(timedelta(0), _LONGEST_DELAY), standard.delay)
-    # A long delay lifts the cap nobody set; a cap somebody set below the delay is a contradiction.
-    max_delay = section.read(
-        "max_delay",
-        lambda given: given.duration(timedelta(0), _LONGEST_DELAY),
-        max(delay, standard.max_delay),
-    )
-    if max_delay < delay:
-        section.present["max_delay"].refuse(
-            f"is less than the delay of {format_duration(delay)}: raise it, or lower the delay."
-        )
-    return RetryPolicy(
-        max_attempts=section.read(
-            "max_attempts", lambda given: given.integer(1, _MOST_ATTEMPTS), standard.max_attempts
-        ),
-        backoff=section.read("backoff", lambda given: given.choice(Backoff), standard.backoff),
-        delay=delay,
-        max_delay=max_delay,
-        jitter=section.read("jitter", Given.boolean, standard.jitter),
-        on=section.read("on", _retried_outcomes, standard.on),
-    )
-
-
-def _retried_outcomes(given: Given) -> frozenset[InstanceStatus]:
-    def outcome(item: Given) -> InstanceStatus | None:
-        text = item.text()
-        if text is not None and text not in RETRYABLE:
-            item.refuse(f'"{text[:64]}" is never retried: use {listed(RETRYABLE)}.')
-            return None
-        return InstanceStatus(text) if text is not None else None
-
-    return frozenset(each(given, outcome))
 
 
 def _concurrency(given: Given) -> Concurrency | None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from hetuflow_core.jobfile.documents import Kind
+from hetuflow_core.jobfile.given import Section
 
 # Path of the key in a job → what is told to whoever uses it.
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
@@ -26,3 +27,15 @@ UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
 }
 
 UNSUPPORTED_KINDS: Final = frozenset({Kind.CALENDAR, Kind.LIMIT, Kind.SECRET, Kind.ALERT})
+
+
+def supported(section: Section, path: str, unsupported: Mapping[str, str]) -> Section:
+    """The section without the keys this version refuses; those that say something are faults."""
+    kept = {}
+    for key, given in section.present.items():
+        message = unsupported.get(f"{path}{key}")
+        if message is None:
+            kept[key] = given
+        elif not given.is_empty():
+            given.refuse(message)
+    return Section(section.given, kept)

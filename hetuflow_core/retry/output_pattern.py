@@ -50,7 +50,8 @@ _NOTHING: Final = _Part(nullable=True, first=0, last=0)
 class _Automaton:
     def __init__(self, root: Node) -> None:
         self._follow: list[int] = []
-        self._atoms: list[tuple[Atom, int]] = []
+        # Repetitions are copies: what they accept is asked once for all of them.
+        self._atoms: dict[Atom, int] = {}
         self._starts = 0
         self._ends = 0
         whole = self._built(root)
@@ -98,9 +99,9 @@ class _Automaton:
 
     def _accepting(self, character: str) -> int:
         mask = 0
-        for atom, bit in self._atoms:
+        for atom, bits in self._atoms.items():
             if atom.accepts(character):
-                mask |= bit
+                mask |= bits
         return mask
 
     def _built(self, node: Node) -> _Part:
@@ -126,7 +127,7 @@ class _Automaton:
         bit = 1 << len(self._follow)
         self._follow.append(0)
         if isinstance(node, Atom):
-            self._atoms.append((node, bit))
+            self._atoms[node] = self._atoms.get(node, 0) | bit
         elif node is Anchor.START:
             self._starts |= bit
         else:

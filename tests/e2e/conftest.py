@@ -13,7 +13,7 @@ import pytest
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources import Job
 from tests.support.databases import DatabaseServer
-from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, run
+from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment, run
 from tests.support.waiting import wait_until
 
 
@@ -55,7 +55,7 @@ def serving(database_server: DatabaseServer) -> Iterator[System]:
     database_url = database_server.clone(f"e2e_{uuid4().hex[:12]}")
     api_key = command_on(database_url, "key", "create", "--role", "admin", "-q")
     token = command_on(database_url, "agent", "token", "create", "-q")
-    environment = clean_environment(
+    environment = measured_environment(
         HETUFLOW_DATABASE__URL=database_url,
         HETUFLOW_SERVER__SECRET_KEY="s" * 48,
         HETUFLOW_SERVER__PORT="0",
@@ -77,7 +77,7 @@ def lone_server(database_server: DatabaseServer) -> Iterator[System]:
 def system(database_server: DatabaseServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A server with an agent that runs what it is given."""
     with serving(database_server) as served:
-        environment = clean_environment(
+        environment = measured_environment(
             HETUFLOW_AGENT__SERVER_URL=served.url,
             HETUFLOW_AGENT__TOKEN=served.agent_token,
             HETUFLOW_AGENT__NAME="worker",

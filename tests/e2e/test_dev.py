@@ -12,6 +12,7 @@ import httpx
 import psycopg
 import pytest
 
+from hetuflow_core.client import Hetuflow
 from tests.support.dev import Dev
 from tests.support.processes import HETUFLOW, clean_environment, gone, run
 from tests.support.waiting import wait_until
@@ -37,12 +38,9 @@ def test_it_runs_everything_and_ctrl_c_stops_everything_in_order(data: Path) -> 
         assert stat.S_IMODE((data / "dev.json").stat().st_mode) == 0o600
         assert stat.S_IMODE((data / "api_key").stat().st_mode) == 0o600
         assert httpx.get(f"{info['url']}/readyz").json()["status"] == "ready"
-        client = httpx.Client(headers={"Authorization": f"Bearer {info['api_key']}"})
-        agents = wait_until(
-            lambda: client.get(f"{info['url']}/api/v1/system/status").json()["agents"],
-            what="the agent to register",
-        )
-        assert agents[0]["reachable"]
+        with Hetuflow(info["url"], info["api_key"]) as client:
+            agents = wait_until(lambda: client.status().agents, what="the agent to register")
+        assert agents[0].reachable
         assert info["url"] in dev.output
         dev.interrupt_like_a_terminal()
         assert dev.wait() == 0

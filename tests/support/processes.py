@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,14 +17,25 @@ import psutil
 
 from tests.support.waiting import wait_until
 
+_PATIENCE_SECONDS = 20
 HETUFLOW = [sys.executable, "-m", "hetuflow_server"]
 AGENT = [sys.executable, "-m", "hetuflow_agent"]
 
 
+# Set by coverage for the processes we start; it makes them several times slower to start.
+_MEASURED = "COVERAGE_PROCESS_"
+
+
 def clean_environment(**variables: str) -> dict[str, str]:
     """Our environment without any setting of Hetuflow's that happens to be set, plus `variables`."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HETUFLOW_")}
-    return kept | variables
+    left_out = ("HETUFLOW_", _MEASURED)
+    return {name: value for name, value in os.environ.items() if not name.startswith(left_out)} | variables
+
+
+def measured_environment(**variables: str) -> dict[str, str]:
+    """The same for processes that many tests share: what they execute counts as covered."""
+    measured = {name: value for name, value in os.environ.items() if name.startswith(_MEASURED)}
+    return clean_environment(**variables) | measured
 
 
 def run(
@@ -105,14 +117,17 @@ class Running:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Ask first, so that it stops its children in order; what is left after that is killed."""
         if not self.ended:
             family = psutil.Process(self.pid).children(recursive=True)
-            self._process.kill()
+            self._process.terminate()
+            try:
+                self._process.wait(_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
             for child in family:
-                try:
+                with suppress(psutil.NoSuchProcess):
                     child.kill()
-                except psutil.NoSuchProcess:
-                    continue
         self._process.wait()
         self._reader.join(5)
         if self._process.stdout:

@@ -50,6 +50,32 @@ conditions: dict[str, Any] = {
     "operator": st.sampled_from(["In", "NotIn"]),
     "values": st.lists(words, min_size=1),
 }
+ends = (
+    st.fixed_dictionaries({"exit_code": st.integers(1, 255) | st.lists(st.integers(1, 255), min_size=1)})
+    | st.fixed_dictionaries(
+        {"signal": st.lists(st.sampled_from(["KILL", "sigsegv", 15, 64]), min_size=1)},
+        optional={"oom": st.just(True)},
+    )
+    | st.just({"timed_out": True})
+    | st.just({"lost": True})
+)
+retry_rules = st.fixed_dictionaries(
+    {
+        "when": st.builds(dict.__or__, ends, optional(output=words)),
+        "then": st.just({"retry": False})
+        | st.fixed_dictionaries(
+            {"retry": st.just(True)},
+            optional={
+                "delay": durations(timedelta(0), timedelta(days=1)),
+                "backoff": st.sampled_from(["fixed", "linear", "exponential"]),
+                "max_delay": durations(timedelta(days=1), timedelta(days=30)),
+                "jitter": st.booleans(),
+                "memory": st.integers(1, 2**50) | st.just("512Mi"),
+                "labels": labels,
+            },
+        ),
+    }
+)
 runs = st.builds(
     dict.__or__,
     st.fixed_dictionaries({"command": st.tuples(words).map(list) | st.lists(words | numbers, min_size=1)})
@@ -75,6 +101,9 @@ jobs = st.fixed_dictionaries(
             max_delay=durations(timedelta(days=1), timedelta(days=30)),
             jitter=st.booleans(),
             on=st.lists(st.sampled_from(["failed", "timed_out", "lost"])),
+        )
+        | st.fixed_dictionaries(
+            {"max_attempts": st.integers(2, 100), "rules": st.lists(retry_rules, max_size=3)}
         ),
         "concurrency": optional(max=st.integers(1, 9), key=words),
         "limits": st.lists(words.map("tool:{}".format), max_size=3),
@@ -205,6 +234,7 @@ def test_the_document_is_the_one_of_the_job_file() -> None:
             "max_delay": "5m",
             "jitter": True,
             "on": ["failed", "timed_out", "lost"],
+            "rules": [],
         },
         "concurrency": {"max": None, "key": None},
         "limits": [],
