@@ -63,7 +63,9 @@ def _cells(line: Line) -> tuple[str, ...]:
 
 def shown(spread: Spread, unit: str) -> str:
     """Three figures are as much as a noisy machine gives: `12.3 (11.9..14.0) ms`."""
-    text = f"{_number(spread.median)} ({_number(spread.low)}..{_number(spread.high)})"
+    text = _number(spread.median)
+    if spread.low < spread.high:  # a single value has no spread, which is not the same as one of zero
+        text += f" ({_number(spread.low)}..{_number(spread.high)})"
     return f"{text} {unit}".rstrip()
 
 

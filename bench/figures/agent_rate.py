@@ -39,7 +39,7 @@ def measure(context: Context) -> Figure:
     job = context.system.add_job("bench-true", [program])
     again: list[int] = []
     lines = [_line(context, job, program, slots, again) for slots in (None, _MANY_SLOTS)]
-    note = f"agent: {sum(again)} of the instances were claimed more than once, each after a wait"
+    note = f"agent: {sum(again)} instances were claimed more than once"
     return Figure("agent", lines, [note])
 
 

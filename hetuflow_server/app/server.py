@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from hetuflow_server.api.principals import provide_principal
 from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
+from hetuflow_server.app.store import open_database
 from hetuflow_server.gateway.routes import Gateway, gateway_router
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
@@ -41,7 +41,7 @@ from hetuflow_server.services.overview import Overview
 from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.settings import DatabaseSettings, ServerSettings
+from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints
 
@@ -133,26 +133,6 @@ class _Farewell:
 
     async def stop(self) -> None:
         self._hints.close()
-
-
-def open_database(settings: DatabaseSettings) -> Database:
-    return Database(
-        settings.url.reveal(),
-        pool_size=settings.pool_size,
-        connect_timeout=settings.connect_timeout,
-        statement_timeout=settings.statement_timeout,
-    )
-
-
-@asynccontextmanager
-async def open_store(settings: DatabaseSettings) -> AsyncIterator[Database]:
-    """Open the store for a command that works on the database directly."""
-    database = open_database(settings)
-    await database.start()
-    try:
-        yield database
-    finally:
-        await database.stop()
 
 
 def _loops(settings: ServerSettings, services: Services, timers: Timers) -> list[Loop]:

@@ -11,7 +11,7 @@ import click
 from hetuflow_core.durations import parse_duration
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
-from hetuflow_server.app.server import open_store
+from hetuflow_server.app.store import open_store
 from hetuflow_server.cli.config import config_option
 from hetuflow_server.services.access import Access
 from hetuflow_server.settings import StoreSettings

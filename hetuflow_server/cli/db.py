@@ -10,6 +10,7 @@ from hetuflow_core.runtime.config import load_settings
 from hetuflow_server.cli.config import config_option
 from hetuflow_server.settings import StoreSettings
 from hetuflow_server.store import migrate
+from hetuflow_server.store.revisions import known_revisions
 
 
 @click.group("db")
@@ -38,7 +39,7 @@ def upgrade(config_path: Path | None) -> None:
 def current(config_path: Path | None) -> None:
     """Print the database's schema revision and the newest one this code knows."""
     state = migrate.current(_database_url(config_path))
-    _, head = migrate.known_revisions()
+    _, head = known_revisions()
     click.echo(f"database: {state.revision or 'none'}\ncode: {head}")
 
 

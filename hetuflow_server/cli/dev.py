@@ -44,8 +44,10 @@ def _welcome(system: DevSystem) -> None:
         f"""
 Hetuflow is ready at {url}
 
+  A first job     hetuflow apply -f examples/hello.yaml && hetuflow job run hello --logs
+  API key         {folder.secret("api_key")} (commands run in this folder find it by themselves)
   Is it well?     curl {url}/readyz
-  Find it later   {folder.info_file} holds the address, the database and the process ids
+  Find it later   {folder.info_file} holds all this, the database and the process ids
   Start afresh    stop it and delete {folder.path}
   Stop            Ctrl-C
 """,

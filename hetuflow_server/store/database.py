@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_server.store.address import sqlalchemy_url
 from hetuflow_server.store.faults import lost_connection, unreachable
-from hetuflow_server.store.migrate import known_revisions
+from hetuflow_server.store.revisions import known_revisions
 from hetuflow_server.store.schema import (
     NEVER_MIGRATED,
     SCHEMA_EXISTS_SQL,

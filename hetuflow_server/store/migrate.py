@@ -5,24 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.environment import EnvironmentContext
-from alembic.script import ScriptDirectory
 from alembic.util import CommandError
 from sqlalchemy import Connection, Engine, create_engine, pool, text
 from sqlalchemy.exc import OperationalError
 
-import hetuflow_server
 from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_server.settings import StoreSettings
 from hetuflow_server.store.address import sqlalchemy_url
 from hetuflow_server.store.faults import lost_connection, sqlstate, unreachable
+from hetuflow_server.store.revisions import known_revisions, migrations_directory
 from hetuflow_server.store.schema import (
     NEVER_MIGRATED,
     SCHEMA_EXISTS_SQL,
@@ -43,23 +40,6 @@ _TABLE_LOCK_TRIES = 20
 _TABLE_LOCK_PAUSE_SECONDS = 1.0
 _LOCK_NOT_AVAILABLE = "55P03"
 _CONNECT_TIMEOUT_SECONDS = 5
-
-
-def migrations_directory() -> Path:
-    """Return where the migrations are: inside an installed package, at the top of a source tree."""
-    package = Path(hetuflow_server.__file__).parent
-    installed = package / "_migrations"
-    return installed if installed.is_dir() else package.parent / "migrations"
-
-
-@cache
-def known_revisions() -> tuple[frozenset[str], str]:
-    """Return the revisions this code carries, and the newest of them."""
-    script = ScriptDirectory(str(migrations_directory()))
-    head = script.get_current_head()
-    if head is None:
-        raise RuntimeError("the migrations folder is empty")
-    return frozenset(revision.revision for revision in script.walk_revisions()), head
 
 
 def upgrade(url: str, revision: str = "head") -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import httpx
 import psycopg
-import pytest
 
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.store import migrate
+from tests.e2e.conftest import System
 from tests.support.processes import HETUFLOW, Running, clean_environment, run
 from tests.support.waiting import wait_until
 
@@ -160,12 +160,8 @@ def test_every_answer_carries_its_ids_and_unknown_paths_are_problems(fresh_datab
         assert "hunter2" not in server.output
 
 
-@pytest.mark.parametrize(
-    "path", ["/api/v1/jobs", "/api/v1/tasks", "/api/v1/system/info", "/api/v1/system/status"]
-)
-def test_without_a_credential_nothing_is_told(fresh_database_url: str, path: str) -> None:
-    with serving(fresh_database_url) as (_, url):
+def test_without_a_credential_nothing_is_told(lone_server: System) -> None:
+    for path in ("/jobs", "/tasks", "/system/info", "/system/status", "/openapi.json"):
         for headers in ({}, {"Authorization": "Bearer hk_x_y"}, {"Authorization": "Bearer nonsense"}):
-            answer = httpx.get(f"{url}{path}", headers=headers)
-            assert answer.status_code == 401
-            assert answer.json()["code"] == "unauthenticated"
+            answer = httpx.get(f"{lone_server.url}/api/v1{path}", headers=headers)
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), path

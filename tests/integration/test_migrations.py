@@ -11,11 +11,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
 
 from hetuflow_core.errors import Conflict, DatabaseUnreachable, SchemaBeyondCode
 from hetuflow_server.store import migrate, schema
 from hetuflow_server.store.address import sqlalchemy_url
+from hetuflow_server.store.revisions import known_revisions, migrations_directory
 from hetuflow_server.store.tables import metadata
 from tests.support.catalog import describe
 from tests.support.waiting import wait_until
@@ -34,6 +36,11 @@ def test_migrations_make_exactly_what_the_table_definitions_say(
     for kind, rows in defined.items():
         assert migrated[kind] == rows, kind
     assert len(defined["columns"]) > 100
+
+
+def test_file_names_say_what_alembic_finds() -> None:
+    script = ScriptDirectory(str(migrations_directory()))
+    assert known_revisions() == ({one.revision for one in script.walk_revisions()}, script.get_current_head())
 
 
 def test_down_and_up_again_leads_back_to_the_same(fresh_database_url: str) -> None:
@@ -60,7 +67,7 @@ def test_several_hosts_may_migrate_at_once(empty_database_url: str) -> None:
     for host in hosts:
         host.join(60)
     assert [host.exitcode for host in hosts] == [0, 0, 0]
-    assert migrate.current(empty_database_url).revision == migrate.known_revisions()[1]
+    assert migrate.current(empty_database_url).revision == known_revisions()[1]
 
 
 def test_a_migration_gives_way_to_whoever_holds_a_table_and_then_goes_on(
@@ -114,7 +121,7 @@ def test_plain_alembic_does_the_same(empty_database_url: str) -> None:
     environment = os.environ | {"HETUFLOW_DATABASE__URL": empty_database_url}
     command = [sys.executable, "-m", "alembic", "upgrade", "head"]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-    assert migrate.current(empty_database_url).revision == migrate.known_revisions()[1]
+    assert migrate.current(empty_database_url).revision == known_revisions()[1]
 
 
 def test_plain_alembic_says_in_one_sentence_what_is_wrong() -> None:

@@ -29,11 +29,11 @@ def test_the_table_shows_value_limit_ratio_and_aim_in_aligned_columns() -> None:
         "no-op",
         "50.0 (40.0..90.0) /s",
         "bare",
-        "100 (100..100) /s",
+        "100 /s",
         "0.50 (0.40..0.90)",
         "≥ 0.5 met",
     ]
-    assert alone == ["created", "1,234 (1,234..1,234) /s", "-", "-", "-", "-"]
+    assert alone == ["created", "1,234 /s", "-", "-", "-", "-"]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,11 @@ def test_an_aim_is_met_by_the_median_ratio(aim: Aim, met: bool) -> None:
     ("value", "text"), [(0.034, "0.03"), (9.99, "9.99"), (12.34, "12.3"), (18219.4, "18,219")]
 )
 def test_numbers_are_as_precise_as_they_deserve(value: float, text: str) -> None:
-    assert shown(Spread(value, value, value), "ms") == f"{text} ({text}..{text}) ms"
+    assert shown(Spread(value, 0.5, 200), "ms") == f"{text} (0.50..200) ms"
+
+
+def test_a_single_value_claims_no_spread() -> None:
+    assert shown(Spread.of([3.0]), "ms") == "3.00 ms"
 
 
 def test_json_lines_hold_every_repetition_and_are_added(tmp_path: Path) -> None:

@@ -1,0 +1,28 @@
+"""The store on its own, for commands that work on the database directly."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from hetuflow_server.settings import DatabaseSettings
+from hetuflow_server.store.database import Database
+
+
+def open_database(settings: DatabaseSettings) -> Database:
+    return Database(
+        settings.url.reveal(),
+        pool_size=settings.pool_size,
+        connect_timeout=settings.connect_timeout,
+        statement_timeout=settings.statement_timeout,
+    )
+
+
+@asynccontextmanager
+async def open_store(settings: DatabaseSettings) -> AsyncIterator[Database]:
+    database = open_database(settings)
+    await database.start()
+    try:
+        yield database
+    finally:
+        await database.stop()
