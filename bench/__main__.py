@@ -70,7 +70,11 @@ def run(options: Options) -> None:
             QUICK if options.quick else FULL,
             lambda what: print(f"{time.monotonic() - began:4.0f} s  {what}", file=sys.stderr, flush=True),
         )
-        figures = [FIGURES[name](context) for name in options.figures]
+        try:
+            figures = [FIGURES[name](context) for name in options.figures]
+        except BenchFailed as error:
+            # The log goes with the folder, and without it nobody could tell why.
+            raise BenchFailed(f"{error}\n{system.server_errors()}".strip()) from error
     print(report.table(figures))
     print()
     took = f"{time.monotonic() - began:.0f} s"

@@ -100,6 +100,13 @@ class System:
         self._run("db", "upgrade", database_url=url)
         return url
 
+    def server_errors(self) -> str:
+        """What the server's log says went wrong, for a measurement that met it."""
+        lines = (self._folder / "server.log").read_text(errors="replace").splitlines()
+        return "\n".join(
+            [line for line in lines if '"level":"error"' in line.replace(" ", "")][-_TAIL_LINES:]
+        )
+
     def await_idle(self, seconds: float) -> None:
         """Wait until nothing is queued or running."""
 

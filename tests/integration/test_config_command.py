@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import clean_environment
 
 # Errors end a command by an exception; turning those into exit codes is the main program's part.
 COMMAND = """
@@ -34,11 +35,10 @@ REQUIRED = {"HETUFLOW_DATABASE__URL": "postgresql://u:hunter2@db/flow", "HETUFLO
 def config(
     cwd: Path, *arguments: str, env: dict[str, str] | None = None, program: str = SERVER
 ) -> subprocess.CompletedProcess[str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("HETUFLOW_")}
     return subprocess.run(
         [sys.executable, "-c", program, *arguments],
         cwd=cwd,
-        env=clean | (env or {}),
+        env=clean_environment(**(env or {})),
         capture_output=True,
         text=True,
         timeout=60,

@@ -106,6 +106,13 @@ def test_idleness_banks_no_credit() -> None:
     assert claim(shares, [head(1), head(2)], weights, 100) == {1: 50, 2: 50}
 
 
+def test_a_newcomer_starts_level_with_those_who_are_there() -> None:
+    shares, weights = StrideShares(), {1: 100, 2: 100}
+    for _ in range(100):
+        claim(shares, [head(1)], weights, 10)
+    assert claim(shares, [head(1), head(2)], weights, 10) == {1: 5, 2: 5}
+
+
 def test_leaving_for_a_moment_wipes_out_no_debt() -> None:
     shares, weights = StrideShares(), {1: 100, 2: 100}
     both = [head(1), head(2)]

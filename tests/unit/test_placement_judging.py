@@ -355,10 +355,12 @@ def test_rows_that_do_not_fit_are_passed_over() -> None:
     assert fit_batch(rows, Resources(cpu=4, memory=GIB), 0) == []
 
 
-def test_ten_tenths_are_one() -> None:
-    rows = [(number, Resources(cpu=0.1)) for number in range(20)]
-    assert len(fit_batch(rows, Resources(cpu=1), 100)) == 10
-    assert free(Resources(cpu=1), total(wanted for _, wanted in rows[:10])) == Resources()
+@pytest.mark.parametrize(("cpu", "ten"), [(0.1, 1), (0.819, 8.19), (1.001, 10.01)])
+def test_ten_tenths_are_one(cpu: float, ten: float) -> None:
+    rows = [(number, Resources(cpu=cpu)) for number in range(20)]
+    assert len(fit_batch(rows, Resources(cpu=ten), 100)) == 10
+    assert total(wanted for _, wanted in rows[:10]) == Resources(cpu=ten)
+    assert free(Resources(cpu=ten), total(wanted for _, wanted in rows[:10])) == Resources()
 
 
 amounts = st.builds(
