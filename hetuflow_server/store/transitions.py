@@ -142,10 +142,12 @@ async def create_instances(connection: AsyncConnection, instances: Sequence[NewI
         await connection.exec_driver_sql(_CREATE_INSTANCES, transpose(NewInstance, instances))
 
 
-# The heads are probed without locks, then rows are locked by id: exactly what is returned is locked.
+# The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
+# returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
 _LOCK_CLAIMABLE = """
-WITH candidate AS MATERIALIZED (
-  SELECT i.id, i.due_at > now() AS future, h.priority, i.due_at
+SELECT t.id FROM sched_task_instance t
+WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
+  SELECT i.id
   FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[])
          AS h(namespace_id, placement_id, priority)
   CROSS JOIN LATERAL (
@@ -153,9 +155,8 @@ WITH candidate AS MATERIALIZED (
     WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = h.namespace_id
       AND placement_id = h.placement_id AND priority = h.priority AND due_at <= now() + %(prefetch)s
     ORDER BY due_at, id LIMIT %(want)s + 16) i
-  ORDER BY future, h.priority DESC, i.due_at, i.id LIMIT 2 * %(want)s + 16)
-SELECT t.id FROM candidate c JOIN sched_task_instance t USING (id) WHERE t.status = 'pending'
-ORDER BY c.future, c.priority DESC, c.due_at, c.id LIMIT %(want)s FOR UPDATE OF t SKIP LOCKED"""
+  ORDER BY i.due_at > now(), h.priority DESC, i.due_at, i.id LIMIT 2 * %(want)s + 16))
+ORDER BY t.due_at > now(), t.priority DESC, t.due_at, t.id LIMIT %(want)s FOR UPDATE SKIP LOCKED"""
 
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
           i.fire_at, i.due_at, i.reserved_until, i.lease_ms"""

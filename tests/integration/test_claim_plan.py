@@ -1,0 +1,148 @@
+"""The claim reads the live queue alone, and no more of it whatever the history, partitions or backlog."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from hetuflow_core.runtime.clock import ManualClock
+from hetuflow_server.loops.upkeep import Upkeep
+from hetuflow_server.store import transitions
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.transitions import Head
+from tests.support.rows import insert, instance_row
+
+NOW = datetime.now(UTC)
+HEADS = {"namespaces": [1], "placements": [1], "priorities": [500]}
+
+_BACKLOG = """
+INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
+                                 status, priority, fire_at, due_at, lease_ms)
+SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, gen_random_uuid(), 1, 1, 1, 'pending', 500, d, d, 300000
+FROM (SELECT now() - interval '1 hour' + n * interval '1 ms' AS d FROM generate_series(1, %s) n) due"""
+
+_HISTORY = """
+INSERT INTO sched_task_instance_history (id, task_id, namespace_id, placement_id, job_id, job_version, seq,
+                                         attempt, status, priority, fire_at, due_at, finished_at)
+SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, gen_random_uuid(), 1, 1, 1, 'succeeded', 500, now(), now(),
+       now() FROM generate_series(1, %s)"""
+
+
+@pytest.fixture
+async def database(fresh_database_url: str) -> AsyncIterator[Database]:
+    database = Database(
+        fresh_database_url,
+        pool_size=3,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=60),
+    )
+    await database.start()
+    yield database
+    await database.stop()
+
+
+def explain(url: str, *, generic: bool) -> dict[str, Any]:
+    parameters = {**HEADS, "want": 50, "prefetch": timedelta(seconds=2)}
+    with psycopg.connect(url) as connection:
+        connection.execute(f"SET plan_cache_mode = {'force_generic_plan' if generic else 'auto'}")
+        row = connection.execute(
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {transitions._LOCK_CLAIMABLE}",
+            parameters,
+            prepare=True,
+        ).fetchone()
+    assert row is not None
+    plan: dict[str, Any] = row[0][0]
+    return plan
+
+
+def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
+
+
+@pytest.mark.parametrize("generic", [False, True])
+async def test_what_a_claim_reads_stays_flat(
+    database: Database, fresh_database_url: str, generic: bool
+) -> None:
+    with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+        connection.execute(_BACKLOG, [2_000])
+        connection.execute("ANALYZE sched_task_instance")
+    few = explain(fresh_database_url, generic=generic)
+    with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+        connection.execute(_HISTORY, [20_000])
+        connection.execute(_BACKLOG, [20_000])
+        connection.execute("ANALYZE")
+    clock = ManualClock(NOW)
+    upkeep = Upkeep(
+        database,
+        clock,
+        keep_tasks=timedelta(days=400),
+        keep_logs=timedelta(days=400),
+        ahead=timedelta(days=45),
+    )
+    await upkeep.run_once()
+    many = explain(fresh_database_url, generic=generic)
+    for plan in (few, many):
+        scans = {
+            n["Node Type"] for n in nodes(plan["Plan"]) if n.get("Relation Name") == "sched_task_instance"
+        }
+        assert "Seq Scan" not in scans
+        by_id = {n["Index Name"] for n in nodes(plan["Plan"]) if n["Node Type"] == "Bitmap Index Scan"}
+        assert by_id <= {"sched_task_instance_pkey"}
+        assert {n.get("Relation Name") for n in nodes(plan["Plan"])} <= {None, "sched_task_instance"}
+    read = [plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] for plan in (few, many)]
+    assert read[1] <= read[0] * 1.3 + 50, read
+
+
+async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_database_url: str) -> None:
+    with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+        connection.execute(_BACKLOG, [500])
+    async with database.transaction() as claiming:
+        locked = await claiming.exec_driver_sql(
+            transitions._LOCK_CLAIMABLE, {**HEADS, "want": 40, "prefetch": timedelta(seconds=2)}
+        )
+        assert len(locked.all()) == 40
+        with psycopg.connect(fresh_database_url) as other:
+            free = other.execute("SELECT id FROM sched_task_instance FOR UPDATE SKIP LOCKED").fetchall()
+        assert len(free) == 460
+
+
+async def test_due_comes_before_future_due_then_priority_due_time_and_id(
+    database: Database, fresh_database_url: str
+) -> None:
+    second = timedelta(seconds=1)
+    wanted = [
+        instance_row(at=NOW - 1 * second, priority=900),
+        instance_row(at=NOW - 9 * second, priority=500),
+        instance_row(at=NOW - 5 * second, priority=500),
+        instance_row(at=NOW + 60 * second, priority=1000),
+    ]
+    with psycopg.connect(fresh_database_url) as connection:
+        for row in reversed(wanted):
+            insert(connection, "sched_task_instance", {**row, "lease_ms": 300_000})
+        insert(
+            connection,
+            "sched_task_instance",
+            instance_row(at=NOW + 999 * second, priority=1000, lease_ms=4000),
+        )
+        insert(
+            connection,
+            "sched_task_instance",
+            instance_row(target_agent_id=uuid4(), priority=900, lease_ms=4000),
+        )
+    async with database.transaction() as connection_:
+        claimed = await transitions.claim(
+            connection_,
+            heads=[Head(1, 1, priority) for priority in (500, 900, 1000)],
+            want=10,
+            prefetch=timedelta(seconds=90),
+            agent_id=uuid4(),
+            session_id=uuid4(),
+            request_id=uuid4(),
+            tokens=[uuid4() for _ in range(10)],
+        )
+    assert [one.id for one in claimed] == [row["id"] for row in wanted]
