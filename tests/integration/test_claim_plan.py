@@ -24,7 +24,7 @@ _BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
                                  status, priority, fire_at, due_at, lease_ms)
 SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, gen_random_uuid(), 1, 1, 1, 'pending', 500, d, d, 300000
-FROM (SELECT now() - interval '1 hour' + n * interval '1 ms' AS d FROM generate_series(1, %s) n) due"""
+FROM (SELECT now() - %s * interval '1 hour' + n * interval '1 ms' AS d FROM generate_series(1, %s) n) due"""
 
 _HISTORY = """
 INSERT INTO sched_task_instance_history (id, task_id, namespace_id, placement_id, job_id, job_version, seq,
@@ -69,12 +69,12 @@ async def test_what_a_claim_reads_stays_flat(
     database: Database, fresh_database_url: str, generic: bool
 ) -> None:
     with psycopg.connect(fresh_database_url, autocommit=True) as connection:
-        connection.execute(_BACKLOG, [2_000])
+        connection.execute(_BACKLOG, [3, 2_000])
         connection.execute("ANALYZE sched_task_instance")
     few = explain(fresh_database_url, generic=generic)
     with psycopg.connect(fresh_database_url, autocommit=True) as connection:
         connection.execute(_HISTORY, [20_000])
-        connection.execute(_BACKLOG, [20_000])
+        connection.execute(_BACKLOG, [1, 20_000])
         connection.execute("ANALYZE")
     clock = ManualClock(NOW)
     upkeep = Upkeep(
@@ -100,7 +100,7 @@ async def test_what_a_claim_reads_stays_flat(
 
 async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_database_url: str) -> None:
     with psycopg.connect(fresh_database_url, autocommit=True) as connection:
-        connection.execute(_BACKLOG, [500])
+        connection.execute(_BACKLOG, [1, 500])
     async with database.transaction() as claiming:
         locked = await claiming.exec_driver_sql(
             transitions._LOCK_CLAIMABLE, {**HEADS, "want": 40, "prefetch": timedelta(seconds=2)}
