@@ -72,7 +72,7 @@ def run(options: Options) -> None:
         )
         try:
             figures = [FIGURES[name](context) for name in options.figures]
-        except BenchFailed as error:
+        except (BenchFailed, HetuflowError) as error:
             # The log goes with the folder, and without it nobody could tell why.
             raise BenchFailed(f"{error}\n{system.server_errors()}".strip()) from error
     print(report.table(figures))

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -24,8 +25,11 @@ import psycopg
 from psycopg import sql
 
 from hetuflow_core.client import Hetuflow
+from hetuflow_core.durations import format_duration
+from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.embedded.spawning import die_with_parent
+from hetuflow_server.store.partitions import HISTORY, LOG_CHUNKS, LOG_LENGTHS, TASKS, days_wanted
 
 T = TypeVar("T")
 
@@ -33,6 +37,8 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _COMMAND_SECONDS = 60.0
 _TAIL_LINES = 15
+# Given to the server too, so that both know what is complete.
+_PARTITIONS_AHEAD = timedelta(days=7)
 
 
 class NotStarted(Exception):
@@ -64,6 +70,7 @@ class System:
             server = stack.enter_context(self._process("server", ["-m", "hetuflow_server", "server"]))
             self.server_pid = server.pid
             self.url = server.await_log("Listening.")["url"]
+            wait_until(self._partitioned, what="Partitions were not made", log_tail=server.log_tail)
             self._stack = stack.pop_all()
         return self
 
@@ -99,6 +106,17 @@ class System:
         url = self._postgres.url_of(name)
         self._run("db", "upgrade", database_url=url)
         return url
+
+    def _partitioned(self) -> bool:
+        """Whether the server has made its partitions ahead: work of its first seconds, not of its daily life."""
+        last_day = days_wanted(SystemClock().now(), _PARTITIONS_AHEAD)[-1]
+        names = [spec.partition(last_day) for spec in (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS)]
+        with psycopg.connect(self._database_url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE relname = ANY(%s)",
+                [names],
+            ).fetchone()
+        return row == (len(names),)
 
     def server_errors(self) -> str:
         """What the server's log says went wrong, for a measurement that met it."""
@@ -171,6 +189,7 @@ class System:
             "HETUFLOW_DATABASE__URL": database_url or self._database_url,
             "HETUFLOW_SERVER__SECRET_KEY": "only-for-this-run-" * 3,
             "HETUFLOW_SERVER__PORT": "0",
+            "HETUFLOW_RETENTION__PARTITION_AHEAD": format_duration(_PARTITIONS_AHEAD),
         }
         return kept | (dict(settings) or server) | {"HETUFLOW_LOG__FORMAT": "json"}
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request, Response, Router, post
 from litestar.di import NamedDependency
+from litestar.exceptions import ClientException
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Fault, Invalid
@@ -79,7 +80,7 @@ async def _payload(request: AnyRequest, payload_type: type[P], kind: m.MessageKi
     except msgspec.ValidationError as error:
         raise Invalid("This message breaks the gateway's rules.", faults=[Fault("", str(error))]) from error
     except msgspec.DecodeError as error:
-        raise Invalid(f"This message is not JSON: {error}.", code="request.malformed") from error
+        raise ClientException(f"This message is not JSON: {error}.") from error
     if envelope.kind is not kind:
         raise Invalid(f"This call takes {kind.value} messages, not {envelope.kind.value}.")
     return envelope.payload

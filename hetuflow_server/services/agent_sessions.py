@@ -44,6 +44,7 @@ class AgentSessions:
                 token_id=credential.token_id,
                 labels=asked.labels,
                 executors=asked.executors,
+                namespaces=asked.namespaces,
                 slots=asked.slots,
                 version=asked.version,
             )

@@ -38,7 +38,12 @@ class Assignments:
                 version = await self._versions.get(connection, row.job_id, row.job_version)
                 values, traceparent = params.get(row.task_id, ({}, None))
                 try:
-                    run = version.render(values)
+                    run = version.render(
+                        values,
+                        task_id=row.task_id,
+                        attempt=row.attempt,
+                        fire_at=row.fire_at,
+                    )
                 except Invalid as error:
                     broken.append(_broken(row, error))
                     continue

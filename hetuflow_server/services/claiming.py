@@ -42,11 +42,12 @@ class Claiming:
         wait = min(timedelta(milliseconds=max(0, asked.wait_ms)), POLL_WAIT)
         deadline = self._clock.monotonic() + wait.total_seconds()
         session = await self._sessions.current(credential, asked.session_id)
-        topics = [agent_topic(session.id), *map(namespace_topic, credential.namespaces.values())]
+        served = frozenset(id_ for name, id_ in credential.namespaces.items() if name in session.namespaces)
+        topics = [agent_topic(session.id), *map(namespace_topic, served)]
         # Waiting begins before the first look, so that nothing committed in between is missed.
         with self._hints.waiting(topics) as waiter:
             while True:
-                claimed, cancels, next_due = await self._look(credential, session, asked)
+                claimed, cancels, next_due = await self._look(served, session, asked)
                 assignments = await self._assignments.make(claimed)
                 left = deadline - self._clock.monotonic()
                 if assignments or cancels or left <= 0 or self._hints.closed:
@@ -55,7 +56,7 @@ class Claiming:
 
     async def _look(
         self,
-        credential: AgentCredential,
+        served: frozenset[int],
         session: AgentSession,
         asked: m.Poll,
     ) -> tuple[list[Claimed], list[m.Cancel], datetime | None]:
@@ -70,7 +71,6 @@ class Claiming:
                 asked.session_id,
                 asked.request_id,
             )
-            served = frozenset(credential.namespaces.values())
             heads = [head for head in await queue.heads(connection) if head.namespace_id in served]
             next_due = None
             if heads and not claimed:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -55,9 +55,16 @@ class JobVersion:
     def lease_ms(self) -> int:
         return self.spec.lease // timedelta(milliseconds=1)
 
-    def render(self, params: Mapping[str, Any]) -> m.RunSpec:
+    def render(
+        self, params: Mapping[str, Any], *, task_id: UUID, attempt: int, fire_at: datetime
+    ) -> m.RunSpec:
         """Fill the templates; raise Invalid naming what is not defined."""
-        context = {"params": params, "job": self.name, "namespace": self.namespace}
+        context = {
+            "params": params,
+            "job": {"name": self.name, "version": self.version},
+            "namespace": self.namespace,
+            "task": {"id": str(task_id), "attempt": attempt, "fire_at": fire_at.isoformat()},
+        }
         run = self.spec.run
         return m.RunSpec(
             command=[render(word, context) for word in run.command] if run.command else None,

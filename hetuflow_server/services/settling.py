@@ -21,6 +21,7 @@ from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
 
 EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[set[UUID]]]
 
+_RUNNING = InstanceStatus.RUNNING
 _TASK_STATUS_AFTER = {
     InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
     InstanceStatus.SKIPPED: TaskStatus.SKIPPED,
@@ -89,7 +90,9 @@ class Settler:
         version: JobVersion,
     ) -> Verdict:
         lost = ending.status is InstanceStatus.LOST
-        attempts, losses = task.attempts + (not lost), task.losses + lost
+        # What was cancelled before it ran has spent nothing either.
+        spent = not lost and (ending.status is not InstanceStatus.CANCELLED or instance.status == _RUNNING)
+        attempts, losses = task.attempts + spent, task.losses + lost
         now = self._clock.now()
         change = TaskChange(
             id=task.id,

@@ -57,7 +57,7 @@ class TaskActions:
             if not row.enabled:
                 raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
             version = from_row(row)
-            _check(version, requests)
+            _check(version, requests, self._clock.now())
             tasks = [
                 await self._once(
                     connection, principal, version, request, self._new_task(version, request, principal)
@@ -190,7 +190,7 @@ class TaskActions:
         )
 
 
-def _check(version: JobVersion, requests: Sequence[RunRequest]) -> None:
+def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -> None:
     faults = []
     for place, request in enumerate(requests):
         where = f"runs[{place}]." if len(requests) > 1 else ""
@@ -201,7 +201,12 @@ def _check(version: JobVersion, requests: Sequence[RunRequest]) -> None:
         if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
             faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
         try:
-            version.render({**version.spec.params, **request.params})
+            version.render(
+                {**version.spec.params, **request.params},
+                task_id=version.job_id,
+                attempt=1,
+                fire_at=now,
+            )
         except Invalid as error:
             faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
     if faults:

@@ -27,7 +27,7 @@ WHERE a.token_id IS NULL OR a.token_id = excluded.token_id
 RETURNING a.id"""
 
 _SESSION = """
-SELECT id, name, status, slots FROM sched_agent
+SELECT id, name, status, slots, capabilities->'namespaces' AS namespaces FROM sched_agent
 WHERE session_id = %(session_id)s AND token_id = %(token_id)s"""
 
 _SEEN = "UPDATE sched_agent SET last_seen_at = clock_timestamp() WHERE id = ANY(%(ids)s::uuid[])"
@@ -45,6 +45,8 @@ class AgentSession:
     name: str
     status: str
     slots: int
+    # Those it asked to serve, of those its token allows.
+    namespaces: list[str]
 
 
 async def register(
@@ -56,6 +58,7 @@ async def register(
     token_id: UUID,
     labels: Mapping[str, str],
     executors: Sequence[str],
+    namespaces: Sequence[str],
     slots: int,
     version: str,
 ) -> UUID:
@@ -68,7 +71,7 @@ async def register(
             "session_id": session_id,
             "token_id": token_id,
             "labels": msgspec.json.encode(labels).decode(),
-            "capabilities": msgspec.json.encode({"executors": executors}).decode(),
+            "capabilities": msgspec.json.encode({"executors": executors, "namespaces": namespaces}).decode(),
             "slots": slots,
             "version": version,
         },
@@ -91,7 +94,7 @@ async def session(connection: AsyncConnection, session_id: UUID, token_id: UUID)
             "Another session of this agent has taken its place, or it never registered.",
             code="agent.session_replaced",
         )
-    return AgentSession(row.id, row.name, row.status, row.slots)
+    return AgentSession(row.id, row.name, row.status, row.slots, row.namespaces or [])
 
 
 async def seen(connection: AsyncConnection, ids: Sequence[UUID]) -> None:

@@ -132,29 +132,53 @@ class Partitions:
         return gone + await self._thin(self._spec.default, cutoff)
 
     async def _create_one(self, day: date) -> int:
-        """Create, fill and attach one partition; left half done by a crash, the next call goes on with it."""
-        spec, name = self._spec, self._spec.partition(day)
-        lower, upper = spec.bound(day), spec.bound(day + _DAY)
-        range_ = f"{spec.key} >= {lower} AND {spec.key} < {upper}"
+        """Create, fill and attach one partition; left half done by a crash, the next call goes on with it.
+
+        A few strays move in the transaction that attaches it, so that nobody sees them gone. Many move ahead
+        in batches: what is settled is then out of sight for a moment, and no lock is held for long.
+        """
+        name, range_ = self._spec.partition(day), self._range(day)
+        if await self._many_strays(range_):
+            async with self._step() as connection:
+                await self._create_detached(connection, day)
+            while await self._move_batch(name, f"{range_} AND ({self._spec.settled})") == _BATCH:
+                pass
         async with self._step() as connection:
-            await connection.exec_driver_sql(
-                f"CREATE TABLE IF NOT EXISTS {name} (LIKE {spec.table} INCLUDING ALL, "
-                f"CONSTRAINT {name}_range CHECK ({range_})) {spec.storage}",
-            )
-        while await self._move_strays(name, f"{range_} AND ({spec.settled})") == _BATCH:
-            pass
-        async with self._step() as connection:
-            # Locked in the order queries lock. What somebody may still change moves last, unseen.
-            await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN SHARE UPDATE EXCLUSIVE MODE")
-            await connection.exec_driver_sql(f"LOCK TABLE {spec.default} IN ACCESS EXCLUSIVE MODE")
-            await connection.exec_driver_sql(_move_sql(spec.default, name, range_, limit=None))
-            await connection.exec_driver_sql(
-                f"ALTER TABLE {spec.table} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})",
-            )
-            await connection.exec_driver_sql(f"ALTER TABLE {name} DROP CONSTRAINT {name}_range")
+            await self._create_detached(connection, day)
+            await self._attach(connection, day)
         return 1
 
-    async def _move_strays(self, name: str, condition: str) -> int:
+    def _range(self, day: date) -> str:
+        spec = self._spec
+        return f"{spec.key} >= {spec.bound(day)} AND {spec.key} < {spec.bound(day + _DAY)}"
+
+    async def _many_strays(self, range_: str) -> bool:
+        async with self._database.transaction() as connection:
+            result = await connection.exec_driver_sql(
+                f"SELECT count(*) FROM (SELECT FROM {self._spec.default} WHERE {range_} LIMIT {_BATCH + 1}) s",
+            )
+            return int(result.scalar_one()) > _BATCH
+
+    async def _create_detached(self, connection: AsyncConnection, day: date) -> None:
+        spec, name = self._spec, self._spec.partition(day)
+        await connection.exec_driver_sql(
+            f"CREATE TABLE IF NOT EXISTS {name} (LIKE {spec.table} INCLUDING ALL, "
+            f"CONSTRAINT {name}_range CHECK ({self._range(day)})) {spec.storage}",
+        )
+
+    async def _attach(self, connection: AsyncConnection, day: date) -> None:
+        spec, name = self._spec, self._spec.partition(day)
+        # Locked in the order queries lock; whoever wants a stray meanwhile waits and finds it in its new place.
+        await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN SHARE UPDATE EXCLUSIVE MODE")
+        await connection.exec_driver_sql(f"LOCK TABLE {spec.default} IN ACCESS EXCLUSIVE MODE")
+        await connection.exec_driver_sql(_move_sql(spec.default, name, self._range(day), limit=None))
+        lower, upper = spec.bound(day), spec.bound(day + _DAY)
+        await connection.exec_driver_sql(
+            f"ALTER TABLE {spec.table} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})",
+        )
+        await connection.exec_driver_sql(f"ALTER TABLE {name} DROP CONSTRAINT {name}_range")
+
+    async def _move_batch(self, name: str, condition: str) -> int:
         async with self._step() as connection:
             result = await connection.exec_driver_sql(
                 _move_sql(self._spec.default, name, condition, limit=_BATCH),

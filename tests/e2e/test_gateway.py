@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import msgspec
 import psycopg
 import pytest
@@ -271,8 +272,14 @@ def test_a_token_names_the_namespaces_its_agents_serve(lone_server: System, agen
     answer = stranger.send("register", m.MessageKind.REGISTER, payload)
     assert answer.status_code == 403
     stranger.register(namespaces=["other"])
+    both = command_on(
+        lone_server.database_url, "agent", "token", "create", "-n", "other", "-n", "default", "-q"
+    )
+    picky = HandAgent(lone_server.url, both)
+    picky.register(namespaces=["other"])
     lone_server.client.run(lone_server.apply(**QUICK).id)
     assert stranger.poll().assignments == []
+    assert picky.poll().assignments == [], "its token would allow it, it did not ask for it"
     assert len(agent.poll().assignments) == 1
 
 
@@ -291,6 +298,12 @@ def test_what_breaks_the_rules_is_refused_and_changes_nothing(lone_server: Syste
     answer = agent.send("reports", m.MessageKind.REPORTS, m.Reports(agent.session_id, [live]))
     assert answer.status_code == 422
     assert agent.send("poll", m.MessageKind.REPORTS, {"x": 1}).status_code == 422
+    unreadable = httpx.post(
+        f"{lone_server.url}{m.GATEWAY_PATH}/poll",
+        content=b"{",
+        headers={"Authorization": f"Bearer {lone_server.agent_token}"},
+    )
+    assert (unreadable.status_code, unreadable.json()["code"]) == (400, "request.malformed")
     many = m.Reports(agent.session_id, [m.Start(one.instance_id, one.token)] * 201)
     assert agent.send("reports", m.MessageKind.REPORTS, many).status_code == 422
     assert lone_server.client.task(task.id).instances[0].status == "reserved"

@@ -75,7 +75,8 @@ def test_running_merges_parameters_and_keeps_the_version(lone_server: System) ->
     assert (task.params, task.priority, task.status, task.due_at) == ({"a": 1, "b": 3}, 9, "pending", run_at)
     lone_server.client.apply([{**wanted, "priority": 1}])
     assert lone_server.client.task(task.id).job_version == 1
-    assert lone_server.client.cancel(task.id).status == "cancelled"
+    cancelled = lone_server.client.cancel(task.id)
+    assert (cancelled.status, cancelled.attempts) == ("cancelled", 0)
 
 
 def test_runs_that_cannot_work_are_refused_with_the_reason(lone_server: System) -> None:

@@ -26,12 +26,12 @@ def output(system: System, task: TaskDetail, stream: str = "stdout") -> str:
 
 def test_a_command_runs_with_its_parameters(system: System) -> None:
     spec = {
-        "run": {"command": ["echo", "hello {{ params.who }}"], "env": {"N": "{{ params.n + 1 }}"}},
-        "params": {"who": "world", "n": 1},
+        "run": {"command": ["echo", "hello {{ params.who }}", "{{ task.id }}", "{{ job.version }}"]},
+        "params": {"who": "world"},
     }
     task = finish(system, spec, params={"who": "me"})
     assert (task.status, task.exit_code) == ("succeeded", 0)
-    assert output(system, task) == "hello me\n"
+    assert output(system, task) == f"hello me {task.id} 1\n"
     assert task.instances[0].agent == "worker"
 
 

@@ -95,7 +95,9 @@ async def test_what_a_claim_reads_stays_flat(
         assert by_id <= {"sched_task_instance_pkey"}
         assert {n.get("Relation Name") for n in nodes(plan["Plan"])} <= {None, "sched_task_instance"}
     read = [plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] for plan in (few, many)]
-    assert read[1] <= read[0] * 1.3 + 50, read
+    # Eleven times the backlog makes the index one level deeper: one page more per candidate at most.
+    candidates = 2 * 50 + 16
+    assert read[1] <= read[0] + candidates, read
 
 
 async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_database_url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -119,6 +120,30 @@ async def test_strays_move_out_of_the_default_partition_and_stay_the_same_rows(
     with psycopg.connect(fresh_database_url) as connection:
         assert connection.execute("SELECT count(*) FROM sched_task_default").fetchone() == (0,)
         assert connection.execute("SELECT count(*) FROM sched_task").fetchone() == (13,)
+
+
+async def test_readers_never_miss_a_few_strays_on_their_way(
+    database: Database, fresh_database_url: str
+) -> None:
+    """A repeated finish looks its instance up by id: it must be found at any moment."""
+    with psycopg.connect(fresh_database_url) as connection:
+        task = insert(connection, "sched_task", task_row(at=NOW, status="succeeded"))
+    missed: list[int] = []
+    stop = threading.Event()
+
+    def look() -> None:
+        with psycopg.connect(fresh_database_url, autocommit=True) as reader:
+            while not stop.is_set():
+                found = reader.execute("SELECT FROM sched_task WHERE id = %s", [task]).fetchall()
+                missed.extend([] if found else [1])
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    await upkeep(database).run_once()
+    stop.set()
+    reader.join()
+    assert partition_of(fresh_database_url, "sched_task", "id", task) == "sched_task_p20260320"
+    assert missed == []
 
 
 async def test_a_filling_that_was_killed_half_way_is_finished_by_the_next_round(
