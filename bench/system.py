@@ -108,12 +108,12 @@ class System:
         return url
 
     def _partitioned(self) -> bool:
-        """Whether the server has made its partitions ahead: work of its first seconds, not of its daily life."""
+        """Whether the server has made its partitions ahead, which only its first seconds are busy with."""
         last_day = days_wanted(SystemClock().now(), _PARTITIONS_AHEAD)[-1]
         names = [spec.partition(last_day) for spec in (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS)]
         with psycopg.connect(self._database_url) as connection:
             row = connection.execute(
-                "SELECT count(*) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE relname = ANY(%s)",
+                "SELECT count(*) FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relname = ANY(%s)",
                 [names],
             ).fetchone()
         return row == (len(names),)

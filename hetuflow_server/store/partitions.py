@@ -138,26 +138,29 @@ class Partitions:
         in batches: what is settled is then out of sight for a moment, and no lock is held for long.
         """
         name, range_ = self._spec.partition(day), self._range(day)
-        if await self._many_strays(range_):
+        strays = await self._count_strays(range_)
+        if strays > _BATCH:
             async with self._step() as connection:
                 await self._create_detached(connection, day)
             while await self._move_batch(name, f"{range_} AND ({self._spec.settled})") == _BATCH:
                 pass
         async with self._step() as connection:
             await self._create_detached(connection, day)
-            await self._attach(connection, day)
+            await self._attach(connection, day, moving=strays > 0)
         return 1
 
     def _range(self, day: date) -> str:
         spec = self._spec
         return f"{spec.key} >= {spec.bound(day)} AND {spec.key} < {spec.bound(day + _DAY)}"
 
-    async def _many_strays(self, range_: str) -> bool:
+    async def _count_strays(self, range_: str) -> int:
+        """Return how many there are, up to just over a batch."""
         async with self._database.transaction() as connection:
             result = await connection.exec_driver_sql(
-                f"SELECT count(*) FROM (SELECT FROM {self._spec.default} WHERE {range_} LIMIT {_BATCH + 1}) s",
+                f"SELECT count(*) FROM (SELECT FROM {self._spec.default} "
+                f"WHERE {range_} LIMIT {_BATCH + 1}) strays",
             )
-            return int(result.scalar_one()) > _BATCH
+            return int(result.scalar_one())
 
     async def _create_detached(self, connection: AsyncConnection, day: date) -> None:
         spec, name = self._spec, self._spec.partition(day)
@@ -166,12 +169,19 @@ class Partitions:
             f"CONSTRAINT {name}_range CHECK ({self._range(day)})) {spec.storage}",
         )
 
-    async def _attach(self, connection: AsyncConnection, day: date) -> None:
-        spec, name = self._spec, self._spec.partition(day)
-        # Locked in the order queries lock; whoever wants a stray meanwhile waits and finds it in its new place.
-        await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN SHARE UPDATE EXCLUSIVE MODE")
+    async def _attach(self, connection: AsyncConnection, day: date, *, moving: bool) -> None:
+        """Attach a partition, with the strays that belong into it.
+
+        While rows move, queries wait at the table itself: one that had already looked up its partitions would
+        find the row in neither. Without any, nobody waits.
+        """
+        spec, name, range_ = self._spec, self._spec.partition(day), self._range(day)
+        mode = "ACCESS EXCLUSIVE" if moving else "SHARE UPDATE EXCLUSIVE"
+        await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN {mode} MODE")
         await connection.exec_driver_sql(f"LOCK TABLE {spec.default} IN ACCESS EXCLUSIVE MODE")
-        await connection.exec_driver_sql(_move_sql(spec.default, name, self._range(day), limit=None))
+        moved = await connection.exec_driver_sql(_move_sql(spec.default, name, range_, limit=None))
+        if moved.rowcount and not moving:
+            raise GaveWay  # one came in just now: again, with the lock that takes
         lower, upper = spec.bound(day), spec.bound(day + _DAY)
         await connection.exec_driver_sql(
             f"ALTER TABLE {spec.table} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})",
