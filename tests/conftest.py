@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,9 @@ _numbers = itertools.count(1)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run started in the background inherits a deaf ear for Ctrl-C, and would hand it on to what it tests.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
         config.stash[_RUN] = RunDatabases()
 
