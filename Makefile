@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test lint check format docs lock clean
+.PHONY: help install dev test bench lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -36,6 +36,9 @@ dev: install ## run embedded PostgreSQL, one server and one agent; Ctrl-C stops 
 
 test: install ## run all tests on a throw-away PostgreSQL
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+bench: install ## measure rates and latencies beside their limits, in one run
+	@$(BIN)/python -m bench $(ARGS)
 
 lint: install ## formats, lint, types, import rules, docs
 	@$(BIN)/ruff format --check .

@@ -31,7 +31,7 @@ _numbers = itertools.count(1)
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A run started in the background inherits a deaf ear for Ctrl-C, and would hand it on to what it tests.
+        # A run started in the background inherits a deaf ear for Ctrl-C and would hand it on.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
         config.stash[_RUN] = RunDatabases()

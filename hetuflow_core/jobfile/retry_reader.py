@@ -64,7 +64,7 @@ def read_retry(given: Given, unsupported: Mapping[str, str]) -> RetryPolicy | No
         jitter=section.read("jitter", Given.boolean, standard.jitter),
         on=section.read("on", _retried_outcomes, standard.on),
     )
-    rules: tuple[Rule, ...] = section.read("rules", lambda given: _rules(given, policy), ())
+    rules: tuple[Rule, ...] = section.read("rules", lambda given: _rules(given, policy, unsupported), ())
     return msgspec.structs.replace(policy, rules=rules)
 
 
@@ -81,19 +81,23 @@ def refuse_idle_rules(job: Section, policy: RetryPolicy, memory: int) -> None:
             item.refuse("multiplies memory the job does not ask for: set placement.resources.memory.")
 
 
-def _rules(given: Given, policy: RetryPolicy) -> tuple[Rule, ...]:
-    rules = each(given, lambda item: _rule(item, policy))
+def _rules(given: Given, policy: RetryPolicy, unsupported: Mapping[str, str]) -> tuple[Rule, ...]:
+    rules = each(given, lambda item: _rule(item, policy, unsupported))
     if len(rules) > _MOST_RULES:
         given.refuse(f"has more than {_MOST_RULES} rules: put some of them together.")
     return rules
 
 
-def _rule(given: Given, policy: RetryPolicy) -> Rule | None:
+def _rule(given: Given, policy: RetryPolicy, unsupported: Mapping[str, str]) -> Rule | None:
     section = given.section(("when", "then"))
     if section is None:
         return None
-    when = section.require("when", _condition, "say which end the rule is for, such as {exit_code: [75]}")
-    then = section.require("then", lambda given: _reaction(given, policy), "say what to do")
+    when = section.require(
+        "when",
+        lambda given: _condition(given, unsupported),
+        "say which end the rule is for, such as {exit_code: [75]}",
+    )
+    then = section.require("then", lambda given: _reaction(given, policy, unsupported), "say what to do")
     if when is None or then is None:
         return None
     if then.retry and not when.lost and policy.max_attempts == 1:
@@ -101,10 +105,12 @@ def _rule(given: Given, policy: RetryPolicy) -> Rule | None:
     return Rule(when=when, then=then)
 
 
-def _condition(given: Given) -> Condition | None:
+def _condition(given: Given, unsupported: Mapping[str, str]) -> Condition | None:
     section = given.section(CONDITION_KEYS)
     if section is None:
         return None
+    faults_before = len(given.faults)
+    section = supported(section, "retry.rules.when.", unsupported)
     condition = Condition(
         exit_code=section.read("exit_code", lambda given: _one_or_more(given, _exit_code), ()),
         signal=section.read("signal", lambda given: _one_or_more(given, _signal), ()),
@@ -114,8 +120,9 @@ def _condition(given: Given) -> Condition | None:
         output=section.read("output", _pattern, None),
     )
     ends = [key for key in _ENDS if section.get(key) is not None]
-    if not section.present:
-        given.refuse(f"says nothing: use {listed(CONDITION_KEYS)}.")
+    if not section.present and len(given.faults) == faults_before:
+        usable = [key for key in CONDITION_KEYS if f"retry.rules.when.{key}" not in unsupported]
+        given.refuse(f"says nothing: use {listed(usable)}.")
     elif len(ends) > 1:
         given.refuse(f"{' and '.join(ends)} never hold together: make them separate rules.")
     elif condition.oom and (condition.timed_out or condition.lost):
@@ -123,10 +130,12 @@ def _condition(given: Given) -> Condition | None:
     return condition
 
 
-def _reaction(given: Given, policy: RetryPolicy) -> Reaction | None:
+def _reaction(given: Given, policy: RetryPolicy, unsupported: Mapping[str, str]) -> Reaction | None:
     section = given.section(REACTION_KEYS)
     if section is None:
         return None
+    faults_before = len(given.faults)
+    section = supported(section, "retry.rules.then.", unsupported)
     reaction = Reaction(
         retry=section.read("retry", Given.boolean, True),
         delay=section.read("delay", _delay, None),
@@ -137,7 +146,7 @@ def _reaction(given: Given, policy: RetryPolicy) -> Reaction | None:
             memory=section.read("memory", _memory, None), labels=section.read("labels", Given.labels, {})
         ),
     )
-    if not section.present:
+    if not section.present and len(given.faults) == faults_before:
         given.refuse("says nothing: use {retry: true} or {retry: false}.")
     if not reaction.retry and len(section.present) > 1:
         given.refuse("does not retry, so there is nothing to change: keep retry: false alone.")

@@ -12,14 +12,16 @@ from typing import Final
 from hetuflow_core.jobfile.documents import Kind
 from hetuflow_core.jobfile.given import Section
 
-# Path of the key in a job → what is told to whoever uses it.
+# Path of the key in a job, without the numbers of list items → what is told to whoever uses it.
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "flow": "flows are not supported by this version yet: use run.",
     "run.python": "the python executor is not supported by this version yet: use command or script.",
     "run.http": "the http executor is not supported by this version yet: use command or script.",
     "params_schema": "params_schema is not supported by this version yet: remove it.",
-    "deadline": "deadline is not supported by this version yet: remove it.",
-    "retry.rules": "retry.rules is not supported by this version yet: use retry.on.",
+    # No task has a cgroup of its own, so nothing says whether the kernel killed it for want of memory.
+    "retry.rules.when.oom": "oom is not supported by this version yet: use signal: KILL.",
+    "retry.rules.then.memory": "memory is not supported by this version yet: remove it.",
+    "retry.rules.then.labels": "labels are not supported by this version yet: remove them.",
     "concurrency": "concurrency is not supported by this version yet: remove it.",
     "limits": "limits are not supported by this version yet: remove them.",
     "placement": "placement is not supported by this version yet: remove it.",

@@ -33,6 +33,7 @@ from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.assignments import Assignments
 from hetuflow_server.services.claiming import Claiming
+from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.log_ingest import LogIngest
@@ -73,7 +74,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
     )
     # Stopping goes the other way: first whoever waits is sent home, then the server closes.
-    return [services.database, timers, *loops, http, _Farewell(services.hints)]
+    return [services.database, timers, *loops, http, services.dispatcher, _Farewell(services.hints)]
 
 
 class Services:
@@ -88,11 +89,12 @@ class Services:
         self.access = Access(database, clock)
         self.settler = Settler(versions, clock, rng)
         self.sessions = AgentSessions(database, self.hints, clock)
+        self.dispatcher = Dispatcher(database, self.hints, clock)
         assignments = Assignments(database, versions, self.settler, self.hints)
         self.gateway = Gateway(
             self.access,
             self.sessions,
-            Claiming(database, self.hints, self.sessions, assignments, clock),
+            Claiming(self.sessions, self.dispatcher, assignments, clock),
             Reporting(database, self.hints, self.sessions, self.settler, clock),
             LogIngest(database, self.hints, self.sessions, clock),
         )
@@ -121,7 +123,7 @@ def _provide(one: Any) -> Provide:
 
 
 class _Farewell:
-    """Ends long-polls and followed logs, which would otherwise hold the stop up to their own time-outs."""
+    """Ends followed logs, which would otherwise hold up the stop."""
 
     name = "waiting requests"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from dataclasses import dataclass
 from datetime import timedelta
@@ -49,7 +50,22 @@ async def register(request: AnyRequest, gateway: NamedDependency[Gateway]) -> Re
 async def poll(request: AnyRequest, gateway: NamedDependency[Gateway]) -> Response[bytes]:
     agent = await gateway.access.agent(bearer(request))
     asked = await _payload(request, m.Poll, m.MessageKind.POLL)
-    return _answer(m.MessageKind.POLLED, await gateway.claiming.poll(agent, asked))
+    polling = asyncio.create_task(gateway.claiming.poll(agent, asked))
+    hanging_up = asyncio.create_task(_hang_up(request))
+    try:
+        await asyncio.wait({polling, hanging_up}, return_when=asyncio.FIRST_COMPLETED)
+        if not polling.done():
+            # The agent is gone: what this poll would have been given goes to others at once.
+            polling.cancel()
+        return _answer(m.MessageKind.POLLED, await polling)
+    finally:
+        hanging_up.cancel()
+
+
+async def _hang_up(request: AnyRequest) -> None:
+    """Return when the caller has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 @post("/heartbeat", status_code=200)

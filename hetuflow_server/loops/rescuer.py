@@ -1,4 +1,4 @@
-"""Rescue: claims whose time has run out go back to the queue or end as lost."""
+"""Rescue: claims whose time has run out go back to the queue or end as lost; tasks end at their deadline."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import timedelta
 import structlog
 
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.settling import Settler
+from hetuflow_server.services.settling import DEADLINE, Settler
 from hetuflow_server.store import jobs, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.transitions import Ending
-from hetuflow_server.stream.hints import Hints, namespace_topic
+from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")
 
@@ -44,7 +44,7 @@ class Rescuer:
         if released:
             log.info("Expired reservations were released.", count=released)
             self._hints.give([namespace_topic(namespace_id)])
-        return released + await self._end_expired(namespace_id)
+        return released + await self._end_expired(namespace_id) + await self._end_overdue(namespace_id)
 
     async def _end_expired(self, namespace_id: int) -> int:
         async with self._database.transaction() as connection:
@@ -70,3 +70,26 @@ class Rescuer:
         if lost.ended:
             log.warning("Instances were lost with their agents.", count=len(lost.ended))
         return len(lost.ended) + len(cancelled.ended)
+
+    async def _end_overdue(self, namespace_id: int) -> int:
+        """Fail what still waits at its deadline; ask the agents of what runs to end it."""
+        async with self._database.transaction() as connection:
+            overdue = await queue.overdue(connection, namespace_id, _BATCH)
+            if not overdue:
+                return 0
+            await task_store.lock_tasks(connection, overdue)
+            live = await task_store.live_instances(connection, tasks=overdue)
+            # What somebody cancelled before its deadline was reached stays cancelled.
+            wanted = {id_: one for id_, one in live.items() if not one.cancel_requested}
+            marked = await transitions.mark_overdue(connection, sorted({i.task_id for i in wanted.values()}))
+            ending = [id_ for id_, one in wanted.items() if one.task_id in marked]
+            waiting = await self._settler.settle(
+                connection,
+                [Ending(id_, None, InstanceStatus.CANCELLED, reason=DEADLINE) for id_ in ending],
+                transitions.cancel_unclaimed,
+            )
+            claimed = sorted(set(ending) - waiting.ended)
+            agents = await transitions.request_cancel(connection, claimed) if claimed else {}
+        self._hints.give(waiting.hints | {agent_topic(agent) for agent in agents.values()})
+        log.info("Tasks reached their deadline.", waiting=len(waiting.ended), running=len(agents))
+        return len(waiting.ended) + len(agents)

@@ -23,6 +23,8 @@ HEARTBEAT_EVERY = timedelta(seconds=5)
 POLL_WAIT = timedelta(seconds=30)
 _MOST_SLOTS = 10_000
 _LONGEST_NAME = 128
+_BELIEVED_SECONDS = 2.0
+_MOST_BELIEVED = 50_000
 
 
 class AgentSessions:
@@ -31,6 +33,7 @@ class AgentSessions:
         self._hints = hints
         self._clock = clock
         self._seen: set[UUID] = set()
+        self._known: dict[UUID, tuple[float, UUID, AgentSession]] = {}
 
     async def register(self, credential: AgentCredential, asked: m.Register) -> m.Registered:
         """Make a process life the agent's; what an earlier one had reserved is free again."""
@@ -51,6 +54,7 @@ class AgentSessions:
             held = [(one.instance_id, one.token) for one in asked.running]
             adopted = await queue.adopt(connection, agent_id, asked.session_id, held) if held else []
             released = await transitions.release_former_sessions(connection, agent_id, asked.session_id)
+        self._known = {key: known for key, known in self._known.items() if known[2].id != agent_id}
         if released:
             self._hints.give(map(namespace_topic, credential.namespaces.values()))
         log.info("An agent registered.", agent=asked.name, adopted=len(adopted), released=released)
@@ -63,11 +67,24 @@ class AgentSessions:
         )
 
     async def current(self, credential: AgentCredential, session_id: UUID) -> AgentSession:
-        """Return the agent this session is of; raise Conflict when another one has taken its place."""
-        async with self._database.transaction() as connection:
-            session = await agent_store.session(connection, session_id, credential.token_id)
+        """Return the agent this session is of; raise Conflict when another one has taken its place.
+
+        Believed for a moment without asking: what a replaced session does meanwhile is guarded by tokens.
+        """
+        known = self._known.get(session_id)
+        if known is None or known[0] < self._clock.monotonic() or known[1] != credential.token_id:
+            async with self._database.transaction() as connection:
+                session = await agent_store.session(connection, session_id, credential.token_id)
+            self._believe(session_id, credential.token_id, session)
+        else:
+            session = known[2]
         self._seen.add(session.id)
         return session
+
+    def _believe(self, session_id: UUID, token_id: UUID, session: AgentSession) -> None:
+        if len(self._known) >= _MOST_BELIEVED:
+            self._known.clear()
+        self._known[session_id] = (self._clock.monotonic() + _BELIEVED_SECONDS, token_id, session)
 
     async def flush_seen(self) -> int:
         """Write down who was heard of since the last time, in one statement."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
+from uuid import UUID
 
 import structlog
 
@@ -12,7 +14,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import tasks as task_store, transitions
+from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.transitions import Claimed, Ending
 from hetuflow_server.stream.hints import Hints
@@ -27,47 +29,49 @@ class Assignments:
         self._settler = settler
         self._hints = hints
 
-    async def make(self, claimed: Sequence[Claimed]) -> list[m.Assignment]:
+    async def make(
+        self,
+        claimed: Sequence[Claimed],
+        params: Mapping[UUID, tuple[dict[str, Any], str | None]],
+    ) -> list[m.Assignment]:
         """Render what was claimed; what cannot be rendered ends here as failed, with the reason."""
         if not claimed:
             return []
         made, broken = [], []
-        async with self._database.transaction() as connection:
-            params = await task_store.params_of(connection, [row.task_id for row in claimed])
-            for row in claimed:
-                version = await self._versions.get(connection, row.job_id, row.job_version)
-                values, traceparent = params.get(row.task_id, ({}, None))
-                try:
-                    run = version.render(
-                        values,
-                        task_id=row.task_id,
-                        attempt=row.attempt,
-                        fire_at=row.fire_at,
-                    )
-                except Invalid as error:
-                    broken.append(_broken(row, error))
-                    continue
-                made.append(
-                    m.Assignment(
-                        instance_id=row.id,
-                        task_id=row.task_id,
-                        token=row.token,
-                        claim_no=row.claim_no,
-                        namespace=version.namespace,
-                        job=version.name,
-                        job_version=row.job_version,
-                        attempt=row.attempt,
-                        fire_at=ids.milliseconds(row.fire_at),
-                        due_at=ids.milliseconds(row.due_at),
-                        reserved_until=ids.milliseconds(row.reserved_until),
-                        run=run,
-                        timeout_ms=_milliseconds(version.timeout),
-                        kill_grace_ms=version.kill_grace // timedelta(milliseconds=1),
-                        lease_ms=row.lease_ms,
-                        on_lost=version.on_lost,
-                        traceparent=traceparent,
-                    ),
+        for row in claimed:
+            version = await self._versions.find(self._database, row.job_id, row.job_version)
+            values, traceparent = params.get(row.task_id, ({}, None))
+            try:
+                run = version.render(
+                    values,
+                    task_id=row.task_id,
+                    attempt=row.attempt,
+                    fire_at=row.fire_at,
                 )
+            except Invalid as error:
+                broken.append(_broken(row, error))
+                continue
+            made.append(
+                m.Assignment(
+                    instance_id=row.id,
+                    task_id=row.task_id,
+                    token=row.token,
+                    claim_no=row.claim_no,
+                    namespace=version.namespace,
+                    job=version.name,
+                    job_version=row.job_version,
+                    attempt=row.attempt,
+                    fire_at=ids.milliseconds(row.fire_at),
+                    due_at=ids.milliseconds(row.due_at),
+                    reserved_until=ids.milliseconds(row.reserved_until),
+                    run=run,
+                    timeout_ms=_milliseconds(version.timeout),
+                    kill_grace_ms=version.kill_grace // timedelta(milliseconds=1),
+                    lease_ms=row.lease_ms,
+                    on_lost=version.on_lost,
+                    traceparent=traceparent,
+                ),
+            )
         if broken:
             async with self._database.transaction() as connection:
                 settled = await self._settler.settle(connection, broken, transitions.finish)

@@ -15,7 +15,7 @@ from hetuflow_core.jobfile.documents import DEFAULT_SHELL
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.templates import render
 from hetuflow_server.store import jobs as job_store
-from hetuflow_server.store.database import Connection
+from hetuflow_server.store.database import Connection, Database
 
 _MOST_CACHED = 10_000
 
@@ -38,6 +38,20 @@ class JobVersion:
     @property
     def skip_exit_codes(self) -> frozenset[int]:
         return frozenset(self.spec.skip_exit_codes)
+
+    @property
+    def reads_output(self) -> bool:
+        """Whether a retry depends on what the work wrote."""
+        return any(rule.when.output is not None for rule in self.spec.retry.rules)
+
+    def deadline_at(self, due_at: datetime) -> datetime | None:
+        """When a task that is first due then has to have ended."""
+        if self.spec.deadline is None:
+            return None
+        try:
+            return due_at + self.spec.deadline
+        except OverflowError:
+            return None  # beyond the last year there is
 
     @property
     def timeout(self) -> timedelta | None:
@@ -78,6 +92,13 @@ class JobVersion:
 class JobVersions:
     def __init__(self) -> None:
         self._cached: OrderedDict[tuple[UUID, int], JobVersion] = OrderedDict()
+
+    async def find(self, database: Database, job_id: UUID, version: int) -> JobVersion:
+        """Return a version outside of any transaction; one is opened only when it is not known yet."""
+        if (known := self._cached.get((job_id, version))) is not None:
+            return known
+        async with database.transaction() as connection:
+            return await self.get(connection, job_id, version)
 
     async def get(self, connection: Connection, job_id: UUID, version: int) -> JobVersion:
         key = (job_id, version)

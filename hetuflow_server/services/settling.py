@@ -9,10 +9,11 @@ from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.retry import GiveUp, GiveUpReason, Retry, decide
+from hetuflow_core.retry import RETRYABLE, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
+from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.store import tasks as task_store, transitions
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
@@ -21,6 +22,8 @@ from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
 
 EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[set[UUID]]]
 
+# The reason of a task that failed by its deadline, and of what was ended for it.
+DEADLINE = GiveUpReason.DEADLINE.value
 _RUNNING = InstanceStatus.RUNNING
 _TASK_STATUS_AFTER = {
     InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
@@ -62,9 +65,9 @@ class Settler:
             for task in tasks.values()
         }
         known = [
-            _classified(ending, versions[live[ending.instance_id].task_id])
+            _classified(ending, tasks[task_id], versions[task_id])
             for ending in endings
-            if ending.instance_id in live and live[ending.instance_id].task_id in tasks
+            if ending.instance_id in live and (task_id := live[ending.instance_id].task_id) in tasks
         ]
         settled.ended = await end(connection, known)
         changes, followers = [], []
@@ -72,7 +75,8 @@ class Settler:
             if ending.instance_id in settled.ended:
                 instance = live[ending.instance_id]
                 task = tasks[instance.task_id]
-                verdict = self._judge(ending, task, instance, versions[task.id])
+                outcome = await _outcome(connection, ending, instance, versions[task.id])
+                verdict = self._judge(ending, outcome, task, instance, versions[task.id])
                 changes.append(verdict.change)
                 if verdict.retry_at is not None:
                     followers.append(_next_instance(task, instance, verdict))
@@ -85,6 +89,7 @@ class Settler:
     def _judge(
         self,
         ending: Ending,
+        outcome: Outcome,
         task: LockedTask,
         instance: LiveInstance,
         version: JobVersion,
@@ -93,7 +98,6 @@ class Settler:
         # What was cancelled before it ran has spent nothing either.
         spent = not lost and (ending.status is not InstanceStatus.CANCELLED or instance.status == _RUNNING)
         attempts, losses = task.attempts + spent, task.losses + lost
-        now = self._clock.now()
         change = TaskChange(
             id=task.id,
             status=_TASK_STATUS_AFTER.get(ending.status, TaskStatus.FAILED),
@@ -104,32 +108,58 @@ class Settler:
             exit_code=ending.exit_code,
             due_at=task.due_at,
         )
+        if _ended_by_deadline(task) and ending.status is not InstanceStatus.SUCCEEDED:
+            return Verdict(replace(change, status=TaskStatus.FAILED, reason=DEADLINE), None)
         if instance.cancel_requested and ending.status is not InstanceStatus.SUCCEEDED:
             # Somebody wanted it to end: however it ended, it is not tried again.
             return Verdict(replace(change, status=TaskStatus.CANCELLED, reason="cancelled"), None)
         decision = decide(
             version.retry,
-            ending.status,
+            outcome,
             attempts_spent=attempts,
             losses=losses,
             random=self._rng.random(),
         )
-        match decision:
-            case Retry(delay=delay):
-                due_at = now + delay
-                change = replace(change, status=TaskStatus.WAITING_RETRY, seq=task.seq + 1, due_at=due_at)
-                return Verdict(change, due_at)
-            case GiveUp(reason=GiveUpReason.QUARANTINED):
-                return Verdict(replace(change, reason="quarantined"), None)
+        retry_at = (
+            clip_retry(self._clock.now() + decision.delay, task.deadline_at)
+            if isinstance(decision, Retry)
+            else decision
+        )
+        match retry_at:
+            case datetime():
+                change = replace(change, status=TaskStatus.WAITING_RETRY, seq=task.seq + 1, due_at=retry_at)
+                return Verdict(change, retry_at)
+            case GiveUp(reason=(GiveUpReason.QUARANTINED | GiveUpReason.DEADLINE) as reason):
+                return Verdict(replace(change, reason=reason.value), None)
             case GiveUp():
                 return Verdict(change, None)
 
 
-def _classified(ending: Ending, version: JobVersion) -> Ending:
-    """An exit code the job calls a skip is no failure."""
+def _ended_by_deadline(task: LockedTask) -> bool:
+    """Whether the rescuer has marked it; an agent may call any end "deadline", but not make it overdue."""
+    return task.overdue and task.reason == DEADLINE
+
+
+def _classified(ending: Ending, task: LockedTask, version: JobVersion) -> Ending:
+    """An exit code the job calls a skip is no failure; a cancel says when the deadline asked for it."""
     if ending.status is InstanceStatus.FAILED and ending.exit_code in version.skip_exit_codes:
         return replace(ending, status=InstanceStatus.SKIPPED)
+    if ending.status is InstanceStatus.CANCELLED and _ended_by_deadline(task):
+        return replace(ending, reason=DEADLINE)
     return ending
+
+
+async def _outcome(
+    connection: Connection, ending: Ending, instance: LiveInstance, version: JobVersion
+) -> Outcome:
+    """What rules are asked about; the log is read only for those that look at it."""
+    reads = version.reads_output and ending.status in RETRYABLE
+    return Outcome(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        signal=ending.signal,
+        output_tail=await output_tail(connection, instance.id, instance.claim_no) if reads else "",
+    )
 
 
 def _next_instance(task: LockedTask, instance: LiveInstance, verdict: Verdict) -> NewInstance:

@@ -137,6 +137,7 @@ class TaskActions:
                 priority=task.priority,
                 fire_at=now,
                 due_at=now,
+                deadline_at=version.deadline_at(now),
                 traceparent=None,
                 created_by=principal.name,
             )
@@ -185,6 +186,7 @@ class TaskActions:
             priority=version.spec.priority if request.priority is None else request.priority,
             fire_at=due_at,
             due_at=due_at,
+            deadline_at=version.deadline_at(due_at),
             traceparent=None,
             created_by=principal.name,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -55,6 +56,18 @@ WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s
   AND (%(only)s::text IS NULL OR stream = %(only)s)
   AND (created_at, stream, start_offset) > (%(created_at)s, %(stream)s, %(start_offset)s)
 ORDER BY created_at, stream, start_offset LIMIT %(limit)s"""
+
+# Every chunk has at least one byte, so no more of them than bytes are looked at.
+_READ_TAIL = """
+SELECT created_at, stream, start_offset, byte_length, data
+FROM (
+  SELECT *, sum(byte_length) OVER (ORDER BY created_at DESC, stream DESC, start_offset DESC) AS reach
+  FROM (
+    SELECT created_at, stream, start_offset, byte_length, data FROM sched_log_chunk
+    WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s AND stream IN ('stdout', 'stderr')
+    ORDER BY created_at DESC, stream DESC, start_offset DESC LIMIT %(most)s) newest) reaching
+WHERE reach - byte_length < %(most)s
+ORDER BY created_at, stream, start_offset"""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -138,9 +151,20 @@ async def read(
             "limit": limit,
         },
     )
-    return [
-        StoredChunk(
-            LogPosition(row.created_at, row.stream, row.start_offset), row.byte_length, bytes(row.data)
-        )
-        for row in rows
-    ]
+    return [_stored(row) for row in rows]
+
+
+async def read_tail(
+    connection: AsyncConnection, instance_id: UUID, claim_no: int, most: int
+) -> list[StoredChunk]:
+    """Return the newest chunks of what the work wrote, as many as its last `most` bytes take, in order."""
+    rows = await connection.exec_driver_sql(
+        _READ_TAIL, {"instance_id": instance_id, "claim_no": claim_no, "most": most}
+    )
+    return [_stored(row) for row in rows]
+
+
+def _stored(row: Any) -> StoredChunk:
+    return StoredChunk(
+        LogPosition(row.created_at, row.stream, row.start_offset), row.byte_length, bytes(row.data)
+    )

@@ -138,29 +138,27 @@ class Partitions:
         in batches: what is settled is then out of sight for a moment, and no lock is held for long.
         """
         name, range_ = self._spec.partition(day), self._range(day)
-        strays = await self._count_strays(range_)
-        if strays > _BATCH:
+        if await self._many_strays(range_):
             async with self._step() as connection:
                 await self._create_detached(connection, day)
             while await self._move_batch(name, f"{range_} AND ({self._spec.settled})") == _BATCH:
                 pass
         async with self._step() as connection:
             await self._create_detached(connection, day)
-            await self._attach(connection, day, moving=strays > 0)
+            await self._attach(connection, day)
         return 1
 
     def _range(self, day: date) -> str:
         spec = self._spec
         return f"{spec.key} >= {spec.bound(day)} AND {spec.key} < {spec.bound(day + _DAY)}"
 
-    async def _count_strays(self, range_: str) -> int:
-        """Return how many there are, up to just over a batch."""
+    async def _many_strays(self, range_: str) -> bool:
         async with self._database.transaction() as connection:
             result = await connection.exec_driver_sql(
                 f"SELECT count(*) FROM (SELECT FROM {self._spec.default} "
                 f"WHERE {range_} LIMIT {_BATCH + 1}) strays",
             )
-            return int(result.scalar_one())
+            return int(result.scalar_one()) > _BATCH
 
     async def _create_detached(self, connection: AsyncConnection, day: date) -> None:
         spec, name = self._spec, self._spec.partition(day)
@@ -169,19 +167,16 @@ class Partitions:
             f"CONSTRAINT {name}_range CHECK ({self._range(day)})) {spec.storage}",
         )
 
-    async def _attach(self, connection: AsyncConnection, day: date, *, moving: bool) -> None:
+    async def _attach(self, connection: AsyncConnection, day: date) -> None:
         """Attach a partition, with the strays that belong into it.
 
-        While rows move, queries wait at the table itself: one that had already looked up its partitions would
-        find the row in neither. Without any, nobody waits.
+        Queries wait at the table itself for these few milliseconds: one that had already looked up its
+        partitions would miss a row on its way, and an insert into the default partition would be refused.
         """
-        spec, name, range_ = self._spec, self._spec.partition(day), self._range(day)
-        mode = "ACCESS EXCLUSIVE" if moving else "SHARE UPDATE EXCLUSIVE"
-        await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN {mode} MODE")
+        spec, name = self._spec, self._spec.partition(day)
+        await connection.exec_driver_sql(f"LOCK TABLE ONLY {spec.table} IN ACCESS EXCLUSIVE MODE")
         await connection.exec_driver_sql(f"LOCK TABLE {spec.default} IN ACCESS EXCLUSIVE MODE")
-        moved = await connection.exec_driver_sql(_move_sql(spec.default, name, range_, limit=None))
-        if moved.rowcount and not moving:
-            raise GaveWay  # one came in just now: again, with the lock that takes
+        await connection.exec_driver_sql(_move_sql(spec.default, name, self._range(day), limit=None))
         lower, upper = spec.bound(day), spec.bound(day + _DAY)
         await connection.exec_driver_sql(
             f"ALTER TABLE {spec.table} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})",

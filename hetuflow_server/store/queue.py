@@ -9,7 +9,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from hetuflow_server.store.transitions import Head
+from hetuflow_core.fairness import Head
 
 # A loose index scan: one probe per head, however many rows wait behind it.
 _HEADS = """
@@ -78,9 +78,8 @@ WHERE i.id = h.id AND i.token = h.token AND i.agent_id = %(agent_id)s AND i.stat
 RETURNING i.id"""
 
 _CANCELS = """
-SELECT id, token FROM sched_task_instance
-WHERE agent_id = %(agent_id)s AND session_id = %(session_id)s AND cancel_requested
-  AND status IN ('reserved', 'running')"""
+SELECT i.session_id, i.id, i.token FROM sched_task_instance i
+WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.cancel_requested AND i.status IN ('reserved', 'running')"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +132,21 @@ async def adopt(
 
 
 async def cancels_for(
-    connection: AsyncConnection, agent_id: UUID, session_id: UUID
-) -> list[tuple[UUID, UUID]]:
-    rows = await connection.exec_driver_sql(_CANCELS, {"agent_id": agent_id, "session_id": session_id})
-    return [(row.id, row.token) for row in rows]
+    connection: AsyncConnection,
+    agents: Sequence[UUID],
+) -> dict[UUID, list[tuple[UUID, UUID]]]:
+    """Return {session: [(instance, token)]} of what these agents are to end; one query for all of them."""
+    rows = await connection.exec_driver_sql(_CANCELS, {"agents": list(agents)})
+    found: dict[UUID, list[tuple[UUID, UUID]]] = {}
+    for row in rows:
+        found.setdefault(row.session_id, []).append((row.id, row.token))
+    return found
+
+
+async def weights(connection: AsyncConnection) -> dict[int, int]:
+    """Return {namespace: its share}."""
+    rows = await connection.exec_driver_sql("SELECT id, weight FROM sched_namespace")
+    return {row.id: row.weight for row in rows}
 
 
 _EXPIRED = """
@@ -179,4 +189,18 @@ async def extend_after_outage(connection: AsyncConnection, namespace_id: int, aw
 async def expired(connection: AsyncConnection, namespace_id: int, most: int) -> list[UUID]:
     """Return claims that have run out; whoever ends them guards against their renewal meanwhile."""
     rows = await connection.exec_driver_sql(_EXPIRED, {"namespace_id": namespace_id, "most": most})
+    return list(rows.scalars())
+
+
+# Only those with something left to end: a claim that was asked to end is its agent's turn, then its lease's.
+_OVERDUE = """
+SELECT t.id FROM sched_task t
+WHERE t.namespace_id = %(namespace_id)s AND t.finished_at IS NULL AND t.deadline_at <= clock_timestamp()
+  AND EXISTS (SELECT FROM sched_task_instance i WHERE i.task_id = t.id AND NOT i.cancel_requested)
+ORDER BY t.deadline_at LIMIT %(most)s"""
+
+
+async def overdue(connection: AsyncConnection, namespace_id: int, most: int) -> list[UUID]:
+    """Return unfinished tasks at their deadline; whoever ends them locks them and looks again."""
+    rows = await connection.exec_driver_sql(_OVERDUE, {"namespace_id": namespace_id, "most": most})
     return list(rows.scalars())

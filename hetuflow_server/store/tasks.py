@@ -21,9 +21,13 @@ class LockedTask:
     job_version: int
     schedule_id: UUID | None
     status: str
+    reason: str | None
     priority: int
     fire_at: datetime
     due_at: datetime
+    deadline_at: datetime | None
+    # By the database's clock.
+    overdue: bool
     seq: int
     attempts: int
     losses: int
@@ -37,16 +41,19 @@ class LiveInstance:
     placement_id: int
     lease_ms: int
     status: str
+    claim_no: int
     cancel_requested: bool
 
 
 _LOCK = """
-SELECT id, namespace_id, job_id, job_version, schedule_id, status, priority, fire_at, due_at, seq, attempts,
-       losses, finished_at
+SELECT id, namespace_id, job_id, job_version, schedule_id, status, reason, priority, fire_at, due_at,
+       deadline_at, coalesce(deadline_at <= clock_timestamp(), false) AS overdue, seq, attempts, losses,
+       finished_at
 FROM sched_task WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
 
 _LIVE = """
-SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, cancel_requested
+SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, claim_no,
+       cancel_requested
 FROM sched_task_instance WHERE {by} = ANY(%(ids)s::uuid[])"""
 
 # What a task is doing is shown from its live instance: the stored status says only how far it has come.

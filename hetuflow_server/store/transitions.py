@@ -15,6 +15,7 @@ from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from hetuflow_core.fairness import Head
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.tables.queue import SHARED_COLUMNS
@@ -51,6 +52,8 @@ class NewTask:
     priority: int
     fire_at: datetime
     due_at: datetime
+    # When it fails unless it has ended; None: never.
+    deadline_at: datetime | None
     traceparent: str | None
     created_by: str | None
 
@@ -100,15 +103,15 @@ class TaskChange:
 
 _CREATE_TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
-                        priority, fire_at, due_at, traceparent, created_by)
+                        priority, fire_at, due_at, deadline_at, traceparent, created_by)
 SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params::jsonb, priority,
-       fire_at, due_at, traceparent, created_by
+       fire_at, due_at, deadline_at, traceparent, created_by
 FROM unnest(%(id)s::uuid[], %(namespace_id)s::integer[], %(job_id)s::uuid[], %(job_version)s::integer[],
             %(schedule_id)s::uuid[], %(retry_of)s::uuid[], %(params)s::text[], %(priority)s::smallint[],
-            %(fire_at)s::timestamptz[], %(due_at)s::timestamptz[], %(traceparent)s::text[],
-            %(created_by)s::text[])
+            %(fire_at)s::timestamptz[], %(due_at)s::timestamptz[], %(deadline_at)s::timestamptz[],
+            %(traceparent)s::text[], %(created_by)s::text[])
   AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
-       traceparent, created_by)
+       deadline_at, traceparent, created_by)
 ON CONFLICT (id) DO NOTHING RETURNING id"""
 
 _CREATE_INSTANCES = """
@@ -145,17 +148,17 @@ async def create_instances(connection: AsyncConnection, instances: Sequence[NewI
 # The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
 # returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
 _LOCK_CLAIMABLE = """
-SELECT t.id FROM sched_task_instance t
+SELECT t.id, t.namespace_id, t.placement_id, t.priority, t.due_at FROM sched_task_instance t
 WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
   SELECT i.id
-  FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[])
-         AS h(namespace_id, placement_id, priority)
+  FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
+              %(quotas)s::integer[]) AS h(namespace_id, placement_id, priority, quota)
   CROSS JOIN LATERAL (
     SELECT id, due_at FROM sched_task_instance
     WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = h.namespace_id
       AND placement_id = h.placement_id AND priority = h.priority AND due_at <= now() + %(prefetch)s
-    ORDER BY due_at, id LIMIT %(want)s + 16) i
-  ORDER BY i.due_at > now(), h.priority DESC, i.due_at, i.id LIMIT 2 * %(want)s + 16))
+      AND id <> ALL(%(without)s::uuid[])
+    ORDER BY due_at, id LIMIT h.quota) i))
 ORDER BY t.due_at > now(), t.priority DESC, t.due_at, t.id LIMIT %(want)s FOR UPDATE SKIP LOCKED"""
 
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
@@ -163,80 +166,91 @@ _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attemp
 
 _RESERVE = f"""
 UPDATE sched_task_instance i
-SET status = 'reserved', token = c.token, claim_no = claim_no + 1, agent_id = %(agent_id)s,
-    session_id = %(session_id)s, request_id = %(request_id)s, reserved_at = clock_timestamp(),
+SET status = 'reserved', token = c.token, claim_no = claim_no + 1, agent_id = c.agent_id,
+    session_id = c.session_id, request_id = c.request_id, reserved_at = clock_timestamp(),
     reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
-FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS c(id, token)
+FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(agent_id)s::uuid[], %(session_id)s::uuid[],
+            %(request_id)s::uuid[]) AS c(id, token, agent_id, session_id, request_id)
 WHERE i.id = c.id AND i.status = 'pending'
 RETURNING {_CLAIMED}"""
 
 _ALREADY_RESERVED = f"""
-SELECT {_CLAIMED} FROM sched_task_instance i
-WHERE i.agent_id = %(agent_id)s AND i.session_id = %(session_id)s AND i.request_id = %(request_id)s
-  AND i.status = 'reserved'"""
+SELECT i.request_id, {_CLAIMED} FROM sched_task_instance i
+WHERE i.request_id = ANY(%(requests)s::uuid[]) AND i.status = 'reserved'"""
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """A non-empty part of the queue: what waits in one namespace, of one placement class and priority."""
+class Claimable:
+    """A row locked for whoever it will be dealt to."""
 
+    id: UUID
     namespace_id: int
     placement_id: int
     priority: int
+    due_at: datetime
 
 
-async def claim(
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A row dealt to one request of one agent."""
+
+    instance_id: UUID
+    token: UUID
+    agent_id: UUID
+    session_id: UUID
+    request_id: UUID
+
+
+async def lock_claimable(
     connection: AsyncConnection,
+    quotas: Sequence[tuple[Head, int]],
     *,
-    heads: Sequence[Head],
     want: int,
     prefetch: timedelta,
-    agent_id: UUID,
-    session_id: UUID,
-    request_id: UUID,
-    tokens: Sequence[UUID],
-) -> list[Claimed]:
-    """Reserve up to `want` instances, due before future-due, then by priority, due time and id."""
-    locked = await connection.exec_driver_sql(
+    without: Sequence[UUID] = (),
+) -> list[Claimable]:
+    """Lock up to `want` instances, due before future-due, then by priority, due time and id.
+
+    `without` are those this transaction has locked before: SKIP LOCKED does not skip one's own locks.
+    """
+    rows = await connection.exec_driver_sql(
         _LOCK_CLAIMABLE,
         {
-            "namespaces": [head.namespace_id for head in heads],
-            "placements": [head.placement_id for head in heads],
-            "priorities": [head.priority for head in heads],
+            "namespaces": [head.namespace_id for head, _ in quotas],
+            "placements": [head.placement_id for head, _ in quotas],
+            "priorities": [head.priority for head, _ in quotas],
+            "quotas": [quota for _, quota in quotas],
             "want": want,
             "prefetch": prefetch,
+            "without": list(without),
         },
     )
-    found = list(locked.scalars())
-    if not found:
-        return []
-    reserved = await connection.exec_driver_sql(
+    return [Claimable(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def reserve(connection: AsyncConnection, grants: Sequence[Grant]) -> dict[UUID, Claimed]:
+    """Reserve rows this transaction has locked for those they were dealt to."""
+    if not grants:
+        return {}
+    rows = await connection.exec_driver_sql(
         _RESERVE,
-        {
-            "ids": found,
-            "tokens": list(tokens[: len(found)]),
-            "agent_id": agent_id,
-            "session_id": session_id,
-            "request_id": request_id,
-            "reservation": RESERVATION,
-        },
+        {**transpose(Grant, grants), "reservation": RESERVATION},
     )
-    order = {id_: place for place, id_ in enumerate(found)}
-    return sorted((Claimed(**row._mapping) for row in reserved), key=lambda claimed: order[claimed.id])  # noqa: SLF001 - SQLAlchemy's public name
+    return {row.id: Claimed(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
 
 
 async def claimed_before(
     connection: AsyncConnection,
-    agent_id: UUID,
-    session_id: UUID,
-    request_id: UUID,
-) -> list[Claimed]:
-    """Return what this very request was given already, when its answer was lost."""
-    rows = await connection.exec_driver_sql(
-        _ALREADY_RESERVED,
-        {"agent_id": agent_id, "session_id": session_id, "request_id": request_id},
-    )
-    return [Claimed(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+    requests: Sequence[UUID],
+) -> dict[UUID, list[Claimed]]:
+    """Return {request: what it was given already}, for requests whose answers were lost."""
+    given: dict[UUID, list[Claimed]] = {}
+    if requests:
+        rows = await connection.exec_driver_sql(_ALREADY_RESERVED, {"requests": list(requests)})
+        for row in rows:
+            fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+            given.setdefault(fields.pop("request_id"), []).append(Claimed(**fields))
+    return given
 
 
 _START = """
@@ -362,6 +376,20 @@ async def request_cancel(connection: AsyncConnection, ids: Sequence[UUID]) -> di
     """Ask the agents that hold these instances to end them; return instance → agent."""
     rows = await connection.exec_driver_sql(_REQUEST_CANCEL, {"ids": list(ids)})
     return {row.id: row.agent_id for row in rows}
+
+
+# Written before anything of the task is ended, so that whoever ends it knows why, however late that is.
+_MARK_OVERDUE = """
+UPDATE sched_task SET reason = 'deadline'
+WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('pending', 'waiting_retry')
+  AND deadline_at <= clock_timestamp()
+RETURNING id"""
+
+
+async def mark_overdue(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
+    """Note the deadline as the reason of locked tasks that have reached it; return those that have."""
+    rows = await connection.exec_driver_sql(_MARK_OVERDUE, {"ids": list(ids)})
+    return set(rows.scalars())
 
 
 _WRITE_TASKS = """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 from uuid import UUID
+
+NAMESPACE, AGENT, INSTANCE = "namespace", "agent", "instance"
 
 
 class Topic(NamedTuple):
@@ -17,17 +19,17 @@ class Topic(NamedTuple):
 
 def namespace_topic(namespace_id: int) -> Topic:
     """New or returned work in a namespace."""
-    return Topic("namespace", namespace_id)
+    return Topic(NAMESPACE, namespace_id)
 
 
 def agent_topic(agent_id: UUID) -> Topic:
     """Something to tell an agent: a cancel."""
-    return Topic("agent", agent_id)
+    return Topic(AGENT, agent_id)
 
 
 def instance_topic(instance_id: UUID) -> Topic:
     """An instance's log grew, or it ended."""
-    return Topic("instance", instance_id)
+    return Topic(INSTANCE, instance_id)
 
 
 class Waiter:
@@ -50,6 +52,7 @@ class Waiter:
 class Hints:
     def __init__(self) -> None:
         self._waiters: defaultdict[Topic, set[Waiter]] = defaultdict(set)
+        self._listeners: list[Callable[[Collection[Topic]], None]] = []
         self._closed = False
 
     @property
@@ -73,9 +76,16 @@ class Hints:
                 if not self._waiters[topic]:
                     del self._waiters[topic]
 
+    def listen(self, listener: Callable[[Collection[Topic]], None]) -> None:
+        """Call `listener` with all news, for whoever waits on behalf of many."""
+        self._listeners.append(listener)
+
     def give(self, topics: Iterable[Topic]) -> None:
         """Wake whoever waits; call it after the commit that made the news."""
-        for topic in topics:
+        news = tuple(topics)
+        for listener in self._listeners:
+            listener(news)
+        for topic in news:
             for waiter in self._waiters.get(topic, ()):
                 waiter.wake()
 

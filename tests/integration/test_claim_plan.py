@@ -10,15 +10,16 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
-from hetuflow_server.store.transitions import Head
+from hetuflow_server.store.transitions import Grant
 from tests.support.rows import insert, instance_row
 
 NOW = datetime.now(UTC)
-HEADS = {"namespaces": [1], "placements": [1], "priorities": [500]}
+HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}
 
 _BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
@@ -96,8 +97,8 @@ async def test_what_a_claim_reads_stays_flat(
         assert {n.get("Relation Name") for n in nodes(plan["Plan"])} <= {None, "sched_task_instance"}
     read = [plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] for plan in (few, many)]
     # Eleven times the backlog makes the index one level deeper: one page more per candidate at most.
-    candidates = 2 * 50 + 16
-    assert read[1] <= read[0] + candidates, read
+    candidates = 50
+    assert read[1] <= read[0] + 2 * candidates, read
 
 
 async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_database_url: str) -> None:
@@ -137,14 +138,23 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
             instance_row(target_agent_id=uuid4(), priority=900, lease_ms=4000),
         )
     async with database.transaction() as connection_:
-        claimed = await transitions.claim(
+        locked = await transitions.lock_claimable(
             connection_,
-            heads=[Head(1, 1, priority) for priority in (500, 900, 1000)],
+            [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
             want=10,
             prefetch=timedelta(seconds=90),
-            agent_id=uuid4(),
-            session_id=uuid4(),
-            request_id=uuid4(),
-            tokens=[uuid4() for _ in range(10)],
         )
-    assert [one.id for one in claimed] == [row["id"] for row in wanted]
+        more = await transitions.lock_claimable(
+            connection_,
+            [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
+            want=10,
+            prefetch=timedelta(seconds=90),
+            without=[row.id for row in locked],
+        )
+        grants = [Grant(row.id, uuid4(), uuid4(), uuid4(), uuid4()) for row in locked]
+        reserved = await transitions.reserve(connection_, grants)
+    assert [row.id for row in locked] == [row["id"] for row in wanted]
+    assert more == []
+    assert {(claimed.id, claimed.token) for claimed in reserved.values()} == {
+        (grant.instance_id, grant.token) for grant in grants
+    }

@@ -146,6 +146,35 @@ async def test_readers_never_miss_a_few_strays_on_their_way(
     assert missed == []
 
 
+async def test_writers_are_never_refused_while_a_partition_is_attached(
+    database: Database, fresh_database_url: str
+) -> None:
+    refused: list[Exception] = []
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(fresh_database_url, autocommit=True) as writer:
+            while not stop.is_set():
+                try:
+                    insert(writer, "sched_task", task_row(at=NOW))
+                except psycopg.Error as error:
+                    refused.append(error)
+
+    writers = [threading.Thread(target=write) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    for _ in range(20):
+        await upkeep(database).run_once()
+        with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+            connection.execute("SET lock_timeout = '5s'")
+            connection.execute("ALTER TABLE sched_task DETACH PARTITION sched_task_p20260320")
+            connection.execute("DROP TABLE sched_task_p20260320")
+    stop.set()
+    for writer in writers:
+        writer.join()
+    assert refused == []
+
+
 async def test_a_filling_that_was_killed_half_way_is_finished_by_the_next_round(
     database: Database, fresh_database_url: str
 ) -> None:

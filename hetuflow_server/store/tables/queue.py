@@ -85,6 +85,12 @@ Index(
 Index(
     "sched_task_unfinished_idx", task.c.namespace_id, task.c.id, postgresql_where=text("finished_at IS NULL")
 )
+Index(
+    "sched_task_deadline_idx",
+    task.c.namespace_id,
+    task.c.deadline_at,
+    postgresql_where=text("finished_at IS NULL AND deadline_at IS NOT NULL"),
+)
 add_guard(
     task,
     "terminal_guard",

@@ -20,6 +20,7 @@ from hetuflow_core.jobfile import (
     load_documents,
     parse_documents,
     raw_documents,
+    to_document,
 )
 from hetuflow_core.placement import Operator, Requirements, Resources
 from hetuflow_core.retry import Backoff, RetryPolicy
@@ -238,18 +239,25 @@ def test_rules_of_run(run: Any, field: str, message: str) -> None:
     assert message in faults[field]
 
 
+def _retry(when: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
+    return {"retry": {"max_attempts": 2, "rules": [{"when": when, "then": then}]}}
+
+
 @pytest.mark.parametrize(
     ("keys", "field"),
     [
         ({"run": None, "flow": {"nodes": [{"name": "a"}]}}, "flow"),
         ({"params_schema": {"type": "object"}}, "params_schema"),
-        ({"deadline": "2h"}, "deadline"),
         ({"concurrency": {"max": 1}}, "concurrency"),
         ({"concurrency": {"max": 0}}, "concurrency"),
         ({"limits": ["tool:claude"]}, "limits"),
         ({"placement": {"labels": {"zone": "eu"}}}, "placement"),
         ({"placement": {"resources": {"cpu": 1}}}, "placement"),
-        ({"retry": {"rules": [{}]}}, "retry.rules"),
+        (_retry({"oom": True}, {"retry": False}), "retry.rules[0].when.oom"),
+        (_retry({"oom": True, "exit_code": 1}, {"retry": False}), "retry.rules[0].when.oom"),
+        (_retry({"signal": "KILL"}, {"memory": "x2"}), "retry.rules[0].then.memory"),
+        (_retry({"signal": "KILL"}, {"memory": "4Gi", "delay": "1s"}), "retry.rules[0].then.memory"),
+        (_retry({"signal": "KILL"}, {"labels": {"size": "big"}}), "retry.rules[0].then.labels"),
         ({"schedules": [{"cron": "0 2 * * *"}]}, "schedules"),
         ({"run": {"python": {"function": "a:b"}}}, "run.python"),
         ({"run": {"http": {"url": "x"}}}, "run.http"),
@@ -259,6 +267,22 @@ def test_what_is_not_enforced_is_refused(keys: dict[str, Any], field: str) -> No
     faults = faults_of(job(**keys))
     assert list(faults) == [field]
     assert "not supported by this version yet" in faults[field]
+
+
+def test_a_refused_condition_that_says_nothing_leaves_no_rule_for_every_end() -> None:
+    faults = faults_of(job(**_retry({"oom": {}}, {"retry": False})))
+    assert faults == {
+        "retry.rules[0].when": "says nothing: use exit_code, signal, timed_out, lost or output."
+    }
+
+
+def test_rules_and_a_deadline_are_accepted() -> None:
+    keys = _retry({"exit_code": 75, "output": "rate limit"}, {"delay": "1m", "backoff": "linear"})
+    (spec,) = load_documents(raw_documents([job(deadline="2h", **keys)]))
+    assert isinstance(spec, JobSpec)
+    assert spec.deadline == timedelta(hours=2)
+    assert spec.retry.rules[0].then.delay == timedelta(minutes=1)
+    assert from_document(to_document(spec)) == spec
 
 
 @pytest.mark.parametrize("kind", ["calendar", "limit", "secret", "alert"])

@@ -1,0 +1,73 @@
+"""Coalescing: requests that arrive while one is under way share the next transaction; idle, nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class Coalescer(Generic[Q, A]):
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[Sequence[Q]], Awaitable[Sequence[A]]],
+        *,
+        most: int,
+        weigh: Callable[[Q], int],
+    ) -> None:
+        """`serve` answers a batch in order, in one transaction; its requests weigh at most `most` in all."""
+        self._name = name
+        self._serve = serve
+        self._most = most
+        self._weigh = weigh
+        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._serving: asyncio.Task[None] | None = None
+
+    async def ask(self, request: Q) -> A:
+        answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
+        self._waiting.append((request, answer))
+        if self._serving is None or self._serving.done():
+            self._serving = asyncio.create_task(self._serve_all(), name=self._name)
+        return await answer
+
+    async def _serve_all(self) -> None:
+        while self._waiting:
+            batch = self._take_batch()
+            # Whoever has gone meanwhile is not served: nobody would hear the answer.
+            batch = [(request, answer) for request, answer in batch if not answer.done()]
+            if batch:
+                await self._serve_batch(batch)
+
+    def _take_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
+        weight = count = 0
+        for request, _ in self._waiting:
+            weight += self._weigh(request)
+            if count and weight > self._most:
+                break
+            count += 1
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        return batch
+
+    async def _serve_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
+        try:
+            answers = await self._serve([request for request, _ in batch])
+        except Exception as error:  # noqa: BLE001 - handed to whoever asked
+            if len(batch) == 1:
+                _fail(batch[0][1], error)
+                return
+            # One bad request must not fail its neighbours: each on its own now.
+            for member in batch:
+                await self._serve_batch([member])
+            return
+        for (_, answer), given in zip(batch, answers, strict=True):
+            if not answer.done():
+                answer.set_result(given)
+
+
+def _fail(answer: asyncio.Future[A], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

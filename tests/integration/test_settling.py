@@ -1,0 +1,364 @@
+"""What becomes of a task when an instance ends: rules first, then the deadline, which no retry outlives."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+import pytest
+import zstandard
+
+from hetuflow_core.resources import RunRequest, TaskDetail
+from hetuflow_core.roles import Role
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.loops.rescuer import Rescuer
+from hetuflow_server.services.access import Principal
+from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.output_tail import output_tail
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.services.task_actions import TaskActions
+from hetuflow_server.store import log_chunks, queue, transitions
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.log_chunks import ChunkRow
+from hetuflow_server.store.transitions import Ending
+from hetuflow_server.stream.hints import Hints, agent_topic
+
+WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
+FAILED, LOST, CANCELLED = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.CANCELLED
+RETRY = {"max_attempts": 3, "delay": "10s", "backoff": "fixed", "jitter": False}
+
+_CLAIM = """
+UPDATE sched_task_instance
+SET status = %(status)s, token = gen_random_uuid(), claim_no = claim_no + 1, agent_id = gen_random_uuid(),
+    session_id = gen_random_uuid(),
+    started_at = CASE %(status)s WHEN 'running' THEN now() END,
+    lease_until = CASE %(status)s WHEN 'running' THEN now() + interval '1 hour' END,
+    reserved_until = CASE %(status)s WHEN 'reserved' THEN now() + interval '1 hour' END
+WHERE task_id = %(task_id)s RETURNING id, token, claim_no, agent_id"""
+
+
+@dataclass
+class Engine:
+    """The services of a server on one database, without a server."""
+
+    url: str
+    database: Database
+    hints: Hints = field(default_factory=Hints)
+    rows: psycopg.Connection[Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        clock, versions = SystemClock(), JobVersions()
+        self.rows = psycopg.connect(self.url, autocommit=True)
+        self.settler = Settler(versions, clock, random.Random(0))
+        self.actions = TaskActions(self.database, self.hints, versions, self.settler, clock)
+        self.applying = Applying(self.database, clock)
+        self.rescuer = Rescuer(self.database, self.settler, self.hints)
+
+    async def task(self, **spec: Any) -> UUID:
+        name = f"job-{uuid4().hex[:12]}"
+        await self.applying.apply(
+            WHO, [{"kind": "job", "name": name, "run": {"command": ["true"]}, **spec}], dry_run=False
+        )
+        (job,), _ = await self.applying.list_jobs(
+            WHO, namespace="default", name=name, after=None, limit=1, cap=1
+        )
+        (task,) = await self.actions.run(WHO, job.id, [RunRequest()])
+        return task
+
+    async def running(self, **spec: Any) -> Claim:
+        task = await self.task(**spec)
+        return self.claim(task)
+
+    def claim(self, task: UUID, status: str = "running") -> Claim:
+        row = self.rows.execute(_CLAIM, {"task_id": task, "status": status}).fetchone()
+        assert row is not None
+        return Claim(task, *row)
+
+    async def end(self, one: Claim, status: InstanceStatus = FAILED, **facts: Any) -> TaskDetail:
+        async with self.database.transaction() as connection:
+            settled = await self.settler.settle(
+                connection, [Ending(one.instance, one.token, status, **facts)], transitions.finish
+            )
+        assert settled.ended == {one.instance}
+        return await self.actions.task(WHO, one.task)
+
+    async def write(self, one: Claim, stream: str, text: bytes, at: int = 0) -> None:
+        data = zstandard.ZstdCompressor().compress(text)
+        async with self.database.transaction() as connection:
+            row = ChunkRow(one.instance, one.claim_no, stream, at, len(text), data)
+            assert await log_chunks.append(connection, row) == at + len(text)
+
+    def pass_deadline(self, task: UUID) -> None:
+        moved = self.rows.execute(
+            "UPDATE sched_task SET deadline_at = now() - interval '1 ms' WHERE id = %s", [task]
+        )
+        assert moved.rowcount == 1
+
+
+@dataclass(frozen=True)
+class Claim:
+    task: UUID
+    instance: UUID
+    token: UUID
+    claim_no: int
+    agent: UUID
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    database = Database(
+        database_url,
+        pool_size=3,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=30),
+    )
+    await database.start()
+    engine = Engine(database_url, database)
+    yield engine
+    engine.rows.close()
+    await database.stop()
+
+
+def rules(*rules: tuple[dict[str, Any], dict[str, Any]], **retry: Any) -> dict[str, Any]:
+    return {"retry": {**RETRY, **retry, "rules": [{"when": when, "then": then} for when, then in rules]}}
+
+
+def delay_of(task: TaskDetail) -> float:
+    """Seconds between the end of the attempt before the last and when the last is due."""
+    before, last = task.instances[-2:]
+    assert before.finished_at is not None
+    return (last.due_at - before.finished_at).total_seconds()
+
+
+async def test_a_rule_that_says_no_ends_the_task_at_once(engine: Engine) -> None:
+    spec = rules(({"exit_code": [2, 64]}, {"retry": False}))
+    stopped = await engine.end(await engine.running(**spec), exit_code=64)
+    assert (stopped.status, stopped.exit_code, len(stopped.instances)) == ("failed", 64, 1)
+    tried = await engine.end(await engine.running(**spec), exit_code=1)
+    assert (tried.status, len(tried.instances)) == ("waiting_retry", 2)
+    assert delay_of(tried) == pytest.approx(10, abs=2)
+
+
+@pytest.mark.parametrize(
+    ("when", "facts"),
+    [
+        ({"exit_code": 75}, {"exit_code": 75}),
+        ({"signal": "SEGV"}, {"signal": 11}),
+        ({"timed_out": True}, {"status": InstanceStatus.TIMED_OUT}),
+        ({"lost": True}, {"status": LOST}),
+    ],
+)
+async def test_a_rule_has_a_delay_of_its_own(
+    engine: Engine, when: dict[str, Any], facts: dict[str, Any]
+) -> None:
+    task = await engine.end(await engine.running(**rules((when, {"delay": "40m"}))), **facts)
+    assert task.status == "waiting_retry"
+    assert delay_of(task) == pytest.approx(2400, abs=2)
+    other = await engine.end(await engine.running(**rules((when, {"delay": "40m"}))), exit_code=1)
+    assert delay_of(other) == pytest.approx(10, abs=2)
+
+
+async def test_the_first_rule_that_holds_decides(engine: Engine) -> None:
+    spec = rules(
+        ({"exit_code": 1, "output": "quota"}, {"retry": False}),
+        ({"exit_code": 1}, {"delay": "1m"}),
+        ({"exit_code": [1, 2]}, {"retry": False}),
+    )
+    quiet = await engine.end(await engine.running(**spec), exit_code=1)
+    assert delay_of(quiet) == pytest.approx(60, abs=2)
+    assert (await engine.end(await engine.running(**spec), exit_code=2)).status == "failed"
+    loud = await engine.running(**spec)
+    await engine.write(loud, "stderr", b"the quota is used up\n")
+    assert (await engine.end(loud, exit_code=1)).status == "failed"
+
+
+async def test_no_rule_goes_beyond_the_attempts(engine: Engine) -> None:
+    spec = rules(({"exit_code": 1}, {"delay": "0s"}), max_attempts=2)
+    one = await engine.running(**spec)
+    assert (await engine.end(one, exit_code=1)).status == "waiting_retry"
+    ended = await engine.end(engine.claim(one.task), exit_code=1)
+    assert (ended.status, ended.attempts, len(ended.instances)) == ("failed", 2, 2)
+
+
+async def test_a_rule_reads_the_output_of_this_claim_alone(engine: Engine) -> None:
+    spec = rules(({"output": "^fatal:"}, {"retry": False}))
+    one = await engine.running(**spec)
+    await engine.write(one, "stdout", b"fatal: no such thing\n")
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET claim_no = claim_no + 1 WHERE id = %s", [one.instance]
+    )
+    task = await engine.end(one, exit_code=1)
+    assert task.status == "waiting_retry"
+    again = engine.claim(one.task)
+    await engine.write(again, "stdout", b"fatal: no such thing\n")
+    assert (await engine.end(again, exit_code=1)).status == "failed"
+
+
+async def test_the_tail_is_the_last_that_arrived_of_both_streams(engine: Engine) -> None:
+    one = await engine.running()
+    await engine.write(one, "stdout", b"first " + b"a" * 10_000)
+    await engine.write(one, "stderr", b"half a li")
+    await engine.write(one, "system", b"not the work's")
+    await engine.write(one, "stdout", b"tail", at=10_006)
+    await engine.write(one, "stderr", b"ne\xff", at=9)
+    async with engine.database.transaction() as connection:
+        tail = await output_tail(connection, one.instance, one.claim_no)
+        chunks = await log_chunks.read_tail(connection, one.instance, one.claim_no, 7)
+    stdout, stderr = tail.split("\n")
+    assert (stdout, stderr) == ("a" * (8192 - 4 - 12) + "tail", "half a line\N{REPLACEMENT CHARACTER}")
+    assert [(chunk.position.stream, chunk.position.start_offset) for chunk in chunks] == [
+        ("stdout", 10_006),
+        ("stderr", 9),
+    ]
+
+
+async def test_the_log_is_left_alone_without_a_rule_about_output(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_chunks, "_READ_TAIL", "this is no SQL")
+    task = await engine.end(await engine.running(**rules(({"exit_code": 1}, {"retry": False}))), exit_code=1)
+    assert task.status == "failed"
+    one = await engine.running(**rules(({"output": "x"}, {"retry": False})))
+    assert (await engine.end(one, InstanceStatus.SUCCEEDED, exit_code=0)).status == "succeeded"
+
+
+async def test_the_deadline_counts_from_when_the_task_was_first_due(engine: Engine) -> None:
+    one = await engine.running(deadline="2h", retry=RETRY)
+    await engine.end(one, exit_code=1)
+    row = engine.rows.execute(
+        "SELECT deadline_at - fire_at, due_at > fire_at FROM sched_task WHERE id = %s", [one.task]
+    )
+    assert row.fetchone() == (timedelta(hours=2), True)
+    ended = await engine.end(engine.claim(one.task), InstanceStatus.SUCCEEDED, exit_code=0)
+    repeated = await engine.actions.repeat(WHO, ended.id)
+    row = engine.rows.execute("SELECT deadline_at - due_at FROM sched_task WHERE id = %s", [repeated.id])
+    assert row.fetchone() == (timedelta(hours=2),)
+    without = await engine.task()
+    assert engine.rows.execute("SELECT deadline_at FROM sched_task WHERE id = %s", [without]).fetchone() == (
+        None,
+    )
+
+
+@pytest.mark.parametrize("status", [FAILED, LOST])
+async def test_a_retry_that_would_start_after_the_deadline_is_not_made(
+    engine: Engine, status: InstanceStatus
+) -> None:
+    spec = {"deadline": "1m", "retry": {**RETRY, "delay": "1m"}}
+    late = await engine.end(await engine.running(**spec), status, exit_code=3)
+    assert (late.status, late.reason, late.exit_code) == ("failed", "deadline", 3)
+    assert [one.status for one in late.instances] == [status.value]
+    in_time = await engine.end(await engine.running(**{**spec, "deadline": "2m"}), status)
+    assert in_time.status == "waiting_retry"
+
+
+async def test_what_waits_at_its_deadline_fails(engine: Engine) -> None:
+    pending = await engine.task(deadline="1h")
+    held = await engine.task(deadline="1h")
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET status = 'held', held_reason = 'key' WHERE task_id = %s", [held]
+    )
+    retried = await engine.running(deadline="1h", retry=RETRY)
+    await engine.end(retried, exit_code=1)
+    in_time, without = await engine.task(deadline="1h"), await engine.task()
+    for task in (pending, held, retried.task):
+        engine.pass_deadline(task)
+    assert await engine.rescuer.run_once() == 3
+    for task in (pending, held, retried.task):
+        ended = await engine.actions.task(WHO, task)
+        assert (ended.status, ended.reason) == ("failed", "deadline")
+        assert (ended.instances[-1].status, ended.instances[-1].reason) == ("cancelled", "deadline")
+        assert ended.attempts == len(ended.instances) - 1
+    for task in (in_time, without):
+        assert (await engine.actions.task(WHO, task)).status == "pending"
+    assert await engine.rescuer.run_once() == 0
+
+
+@pytest.mark.parametrize("status", ["reserved", "running"])
+@pytest.mark.parametrize("ended_as", [CANCELLED, FAILED, LOST])
+async def test_what_an_agent_holds_at_the_deadline_is_ended_and_fails(
+    engine: Engine, status: str, ended_as: InstanceStatus
+) -> None:
+    one = engine.claim(await engine.task(deadline="1h", retry=RETRY), status)
+    engine.pass_deadline(one.task)
+    with engine.hints.waiting([agent_topic(one.agent)]) as waiter:
+        assert await engine.rescuer.run_once() == 1
+        assert await waiter.wait(0)
+    asked = await engine.actions.task(WHO, one.task)
+    assert (asked.reason, asked.finished_at, asked.instances[0].cancel_requested) == ("deadline", None, True)
+    assert await engine.rescuer.run_once() == 0, "it is its agent's turn"
+    # Cancelling it as well changes nothing any more.
+    await engine.actions.cancel(WHO, one.task)
+    ended = await engine.end(one, ended_as)
+    assert (ended.status, ended.reason, len(ended.instances)) == ("failed", "deadline", 1)
+    assert ended.instances[0].status == ended_as
+    assert ended.instances[0].reason == ("deadline" if ended_as is CANCELLED else None)
+
+
+async def test_what_succeeded_all_the_same_has_succeeded(engine: Engine) -> None:
+    one = await engine.running(deadline="1h")
+    engine.pass_deadline(one.task)
+    assert await engine.rescuer.run_once() == 1
+    ended = await engine.end(one, InstanceStatus.SUCCEEDED, exit_code=0)
+    assert (ended.status, ended.reason) == ("succeeded", None)
+
+
+async def test_what_was_cancelled_before_its_deadline_stays_cancelled(engine: Engine) -> None:
+    one = await engine.running(deadline="1h")
+    await engine.actions.cancel(WHO, one.task)
+    engine.pass_deadline(one.task)
+    assert await engine.rescuer.run_once() == 0
+    ended = await engine.end(one, CANCELLED)
+    assert (ended.status, ended.reason) == ("cancelled", "cancelled")
+
+
+async def test_an_agent_cannot_make_a_failure_a_deadline(engine: Engine) -> None:
+    one = await engine.running(deadline="1h", retry=RETRY)
+    assert (await engine.end(one, exit_code=1, reason="deadline")).status == "waiting_retry"
+    cancelled = await engine.actions.cancel(WHO, one.task)
+    assert (cancelled.status, cancelled.reason) == ("cancelled", "cancelled")
+
+
+async def test_a_reservation_that_was_never_started_ends_with_its_time(engine: Engine) -> None:
+    one = engine.claim(await engine.task(deadline="1h"), "reserved")
+    engine.pass_deadline(one.task)
+    assert await engine.rescuer.run_once() == 1
+    engine.rows.execute("UPDATE sched_task_instance SET reserved_until = now() - interval '1 s'")
+    assert await engine.rescuer.run_once() == 1
+    ended = await engine.actions.task(WHO, one.task)
+    assert (ended.status, ended.reason, ended.attempts) == ("failed", "deadline", 0)
+    assert (ended.instances[0].status, ended.instances[0].reason) == ("cancelled", "deadline")
+
+
+async def test_more_than_one_batch_ends_batch_by_batch(engine: Engine) -> None:
+    task = await engine.task(deadline="1h")
+    job = (await engine.actions.task(WHO, task)).job_id
+    await engine.actions.run(WHO, job, [RunRequest()] * 200)
+    engine.rows.execute("UPDATE sched_task SET deadline_at = now() - interval '1 s'")
+    assert [await engine.rescuer.run_once() for _ in range(3)] == [200, 1, 0]
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+async def test_looking_for_deadlines_reads_their_index_alone(engine: Engine) -> None:
+    await engine.task(deadline="1h")
+    engine.rows.execute("SET enable_seqscan = off")
+    row = engine.rows.execute(
+        f"EXPLAIN (FORMAT JSON) {queue._OVERDUE}", {"namespace_id": 1, "most": 200}
+    ).fetchone()
+    assert row is not None
+    scans = [
+        node for node in nodes(row[0][0]["Plan"]) if node.get("Relation Name", "").startswith("sched_task_d")
+    ]
+    assert scans
+    assert all("deadline_at" in node["Index Name"] for node in scans), scans

@@ -1,0 +1,74 @@
+"""Coalescing: what arrives while a batch is under way shares the next one, and faults stay with their owner."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from hetuflow_server.services.coalescing import Coalescer
+
+
+class Desk:
+    """Answers n with 10 n, refuses 13, and can be held up."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[int]] = []
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def serve(self, batch: Sequence[int]) -> list[int]:
+        self.batches.append(list(batch))
+        await self.open.wait()
+        if 13 in batch:
+            raise ValueError("thirteen")
+        return [10 * number for number in batch]
+
+
+async def test_an_idle_desk_answers_at_once() -> None:
+    desk = Desk()
+    line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1)
+    assert [await line.ask(1), await line.ask(2)] == [10, 20]
+    assert desk.batches == [[1], [2]]
+
+
+async def test_what_comes_meanwhile_shares_the_next_batch_up_to_its_weight() -> None:
+    desk = Desk()
+    desk.open.clear()
+    line = Coalescer("desk", desk.serve, most=3, weigh=lambda number: number)
+    first = asyncio.create_task(line.ask(1))
+    await asyncio.sleep(0)
+    others = [asyncio.create_task(line.ask(n)) for n in (1, 2, 1, 9, 1)]
+    await asyncio.sleep(0)
+    desk.open.set()
+    assert await asyncio.gather(first, *others) == [10, 10, 20, 10, 90, 10]
+    assert desk.batches == [[1], [1, 2], [1], [9], [1]]
+
+
+async def test_a_bad_request_fails_alone() -> None:
+    desk = Desk()
+    desk.open.clear()
+    line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1)
+    asking = [asyncio.create_task(line.ask(n)) for n in (1, 2, 13, 3)]
+    await asyncio.sleep(0)
+    desk.open.set()
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert [answers[0], answers[1], answers[3]] == [10, 20, 30]
+    assert isinstance(answers[2], ValueError)
+    assert await line.ask(4) == 40
+
+
+async def test_who_has_gone_is_not_served() -> None:
+    desk = Desk()
+    desk.open.clear()
+    line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1)
+    first, gone, last = (asyncio.create_task(line.ask(n)) for n in (1, 2, 3))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone.cancel()
+    await asyncio.sleep(0)
+    desk.open.set()
+    assert (await first, await last) == (10, 30)
+    with pytest.raises(asyncio.CancelledError):
+        await gone
