@@ -45,6 +45,7 @@ from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints
+from hetuflow_server.stream.relay import Relay
 
 _UPKEEP_EVERY_SECONDS = 60.0
 
@@ -74,7 +75,8 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
     )
     # Stopping goes the other way: first whoever waits is sent home, then the server closes.
-    return [services.database, timers, *loops, http, services.dispatcher, _Farewell(services.hints)]
+    relay = Relay(services.database, settings.database.url.reveal(), services.hints, clock)
+    return [services.database, timers, *loops, relay, http, services.dispatcher, _Farewell(services.hints)]
 
 
 class Services:

@@ -91,5 +91,6 @@ class Rescuer:
             claimed = sorted(set(ending) - waiting.ended)
             agents = await transitions.request_cancel(connection, claimed) if claimed else {}
         self._hints.give(waiting.hints | {agent_topic(agent) for agent in agents.values()})
-        log.info("Tasks reached their deadline.", waiting=len(waiting.ended), running=len(agents))
+        if waiting.ended or agents:
+            log.info("Tasks reached their deadline.", waiting=len(waiting.ended), running=len(agents))
         return len(waiting.ended) + len(agents)

@@ -126,7 +126,7 @@ class Dispatcher:
             self._heads_known_until = 0.0
             self._kicked.set()
 
-    def _on_hints(self, topics: Collection[Topic]) -> None:
+    def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:  # noqa: ARG002 - all alike
         kinds = {topic.kind for topic in topics}
         if NAMESPACE in kinds:
             self._heads_known_until = 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 NAMESPACE, AGENT, INSTANCE = "namespace", "agent", "instance"
@@ -49,10 +49,14 @@ class Waiter:
         return woken
 
 
+class Listener(Protocol):
+    def __call__(self, topics: Collection[Topic], *, relayed: bool) -> None: ...
+
+
 class Hints:
     def __init__(self) -> None:
         self._waiters: defaultdict[Topic, set[Waiter]] = defaultdict(set)
-        self._listeners: list[Callable[[Collection[Topic]], None]] = []
+        self._listeners: list[Listener] = []
         self._closed = False
 
     @property
@@ -76,15 +80,15 @@ class Hints:
                 if not self._waiters[topic]:
                     del self._waiters[topic]
 
-    def listen(self, listener: Callable[[Collection[Topic]], None]) -> None:
+    def listen(self, listener: Listener) -> None:
         """Call `listener` with all news, for whoever waits on behalf of many."""
         self._listeners.append(listener)
 
-    def give(self, topics: Iterable[Topic]) -> None:
-        """Wake whoever waits; call it after the commit that made the news."""
+    def give(self, topics: Iterable[Topic], *, relayed: bool = False) -> None:
+        """Wake whoever waits; call it after the commit that made the news. `relayed`: another server's."""
         news = tuple(topics)
         for listener in self._listeners:
-            listener(news)
+            listener(news, relayed=relayed)
         for topic in news:
             for waiter in self._waiters.get(topic, ()):
                 waiter.wake()

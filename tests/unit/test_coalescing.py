@@ -1,4 +1,4 @@
-"""Coalescing: what arrives while a batch is under way shares the next one, and faults stay with their owner."""
+"""Coalescing: what arrives while a batch is under way shares the next one; faults stay with their owner."""
 
 from __future__ import annotations
 
