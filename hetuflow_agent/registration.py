@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import platform
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -16,12 +17,18 @@ from hetuflow_agent.settings import HostSettings
 from hetuflow_core import __version__
 from hetuflow_core.errors import Denied, HetuflowError
 from hetuflow_core.messages import Register, Registered
+from hetuflow_core.placement import agent_labels, automatic_labels
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.registration")
 
 # The one refusal that time may change: somebody has to approve the agent first.
 PENDING_APPROVAL: Final = "agent.pending"
 _APPROVAL_WAIT: Final = 5.0
+
+
+def _automatic_labels() -> dict[str, str]:
+    host = platform.uname()
+    return automatic_labels(os=host.system, arch=host.machine, hostname=host.node)
 
 
 class Registration:
@@ -68,8 +75,10 @@ class Registration:
             version=__version__,
             namespaces=list(settings.namespaces),
             slots=settings.slots,
-            labels=dict(settings.labels),
+            labels=agent_labels(settings.labels, _automatic_labels()),
             executors=list(self._executors),
+            taints=list(settings.taints),
+            pools=list(settings.pools),
             running=held,
         )
 

@@ -8,6 +8,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
+from hetuflow_core.errors import Invalid
+from hetuflow_core.placement.agents import parse_taint
 from hetuflow_core.runtime.config_keys import Derived, Host, Key, Secret, Section, Settings
 from hetuflow_core.runtime.config_log import LogSettings
 from hetuflow_core.runtime.config_rules import http_url_fault, name_fault, names_fault
@@ -29,6 +31,15 @@ def _token_fault(token: str) -> str | None:
     # It travels in an HTTP header, where anything else would break the request or be cut off.
     if not all("!" <= character <= "~" for character in token):
         return "must be ASCII without spaces: copy it as `hetuflow agent token create` printed it"
+    return None
+
+
+def _taints_fault(taints: tuple[str, ...]) -> str | None:
+    for taint in taints:
+        try:
+            parse_taint(taint)
+        except Invalid as error:
+            return error.message
     return None
 
 
@@ -82,8 +93,27 @@ class HostSettings(Section):
     ]
     labels: Annotated[
         Mapping[str, str],
-        Key("Facts about this host that jobs may ask for.", example={"zone": "eu", "disk": "ssd"}),
+        Key(
+            "Facts about this host that jobs may ask for, beside its `os`, `arch` and `hostname`.",
+            example={"zone": "eu", "disk": "ssd"},
+        ),
     ] = field(default_factory=dict)
+    taints: Annotated[
+        tuple[str, ...],
+        Key(
+            "What keeps jobs away that do not tolerate it, as `key=value:NoSchedule`.",
+            rule=_taints_fault,
+            example=("spot=yes:NoSchedule",),
+        ),
+    ] = ()
+    pools: Annotated[
+        tuple[str, ...],
+        Key(
+            "Pools this agent takes work from; none is the default pool, `default` names it.",
+            rule=names_fault,
+            example=("gpu",),
+        ),
+    ] = ()
     stop_timeout: Annotated[
         timedelta,
         Key(

@@ -69,6 +69,10 @@ class Register(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     # Names of the executors this agent has.
     executors: list[str] = []
+    # `key=value:NoSchedule`: keeps away work that does not tolerate it.
+    taints: list[str] = []
+    # The pools it serves; none is the default pool.
+    pools: list[str] = []
     # What an earlier session of this agent started and this one still watches: adopted by token.
     running: list[Held] = []
 

@@ -90,7 +90,7 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
     retry = section.read("retry", lambda given: read_retry(given, unsupported), RetryPolicy())
     concurrency = section.read("concurrency", _concurrency, Concurrency())
     limits: tuple[str, ...] = section.read("limits", _limits, ())
-    placement = section.read("placement", read_requirements, Requirements())
+    placement = section.read("placement", lambda given: read_requirements(given, unsupported), Requirements())
     refuse_idle_rules(section, retry, placement.resources.memory)
     grace = section.read(
         "kill_grace", lambda given: given.duration(timedelta(0), _LONGEST_GRACE), DEFAULT_KILL_GRACE

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from hetuflow_core.durations import parse_size
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile.given import LABEL_KEY, Given, Section, each
+from hetuflow_core.jobfile.unsupported import supported
 from hetuflow_core.placement import (
     Affinity,
     Effect,
@@ -29,10 +31,11 @@ _MOST_GPU: Final = 10_000
 _MOST_WEIGHT: Final = 100
 
 
-def read_requirements(given: Given) -> Requirements | None:
+def read_requirements(given: Given, unsupported: Mapping[str, str]) -> Requirements | None:
     section = given.section(("labels", "affinity", "tolerations", "resources", "pool"))
     if section is None:
         return None
+    section = supported(section, "placement.", unsupported)
     return normalised(
         Requirements(
             labels=section.read("labels", Given.labels, {}),

@@ -24,7 +24,7 @@ UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "retry.rules.then.labels": "labels are not supported by this version yet: remove them.",
     "concurrency": "concurrency is not supported by this version yet: remove it.",
     "limits": "limits are not supported by this version yet: remove them.",
-    "placement": "placement is not supported by this version yet: remove it.",
+    "placement.resources": "resources are not supported by this version yet: remove them.",
     "schedules": "schedules are not supported by this version yet: remove them.",
 }
 

@@ -10,10 +10,11 @@ import structlog
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Denied, Invalid
+from hetuflow_core.placement import parse_taint
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.store import agents as agent_store, queue, transitions
-from hetuflow_server.store.agents import AgentSession
+from hetuflow_server.store.agents import AgentCapabilities, AgentSession
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
@@ -46,8 +47,12 @@ class AgentSessions:
                 session_id=asked.session_id,
                 token_id=credential.token_id,
                 labels=asked.labels,
-                executors=asked.executors,
-                namespaces=asked.namespaces,
+                capabilities=AgentCapabilities(
+                    executors=asked.executors,
+                    namespaces=asked.namespaces,
+                    taints=asked.taints,
+                    pools=asked.pools,
+                ),
                 slots=asked.slots,
                 version=asked.version,
             )
@@ -105,3 +110,5 @@ def _check(credential: AgentCredential, asked: m.Register) -> None:
         raise Invalid(f"An agent's name has 1 to {_LONGEST_NAME} characters.")
     if not 1 <= asked.slots <= _MOST_SLOTS:
         raise Invalid(f"An agent has 1 to {_MOST_SLOTS} slots.")
+    for taint in asked.taints:
+        parse_taint(taint)

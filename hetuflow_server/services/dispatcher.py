@@ -16,7 +16,9 @@ from uuid import UUID, uuid4
 import structlog
 
 from hetuflow_core.fairness import Head, StrideShares
+from hetuflow_core.placement import AgentFacts
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.store import queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.transitions import Claimable, Claimed, Grant
@@ -48,7 +50,7 @@ NOTHING = Dealt([], {}, [])
 class Asker:
     """A poll that waits for work, for cancels, or for both."""
 
-    agent_id: UUID
+    facts: AgentFacts
     session_id: UUID
     request_id: UUID
     served: frozenset[int]
@@ -62,6 +64,10 @@ class Asker:
     @property
     def new(self) -> bool:
         return not self.looked.done()
+
+    @property
+    def agent_id(self) -> UUID:
+        return self.facts.agent_id
 
     @property
     def load(self) -> float:
@@ -79,6 +85,7 @@ class Dispatcher:
         self._waiting: dict[Asker, None] = {}
         self._kicked = asyncio.Event()
         self._shares = StrideShares()
+        self._suitability = Suitability(clock)
         self._heads: list[Head] = []
         self._weights: dict[int, int] = {}
         self._heads_known_until = 0.0
@@ -207,11 +214,14 @@ class Dispatcher:
 
     async def _claim(self, connection: Connection, askers: Sequence[Asker]) -> dict[Asker, list[Claimed]]:
         served = frozenset[int]().union(*(asker.served for asker in askers))
+        self._suitability.note([asker.facts for asker in askers])
         heads = [head for head in self._heads if head.namespace_id in served]
+        await self._suitability.learn(connection, (head.placement_id for head in heads))
+        heads = [head for head in heads if self._anybody_for(head, askers)]
         want = min(sum(asker.free for asker in askers), _MOST_PER_CLAIM)
         prefetch = max(asker.prefetch for asker in askers)
         rows = await self._lock(connection, heads, want, prefetch)
-        grants = _deal(rows, askers, self._clock.now())
+        grants = _deal(rows, askers, self._suitability, self._clock.now())
         reserved = await transitions.reserve(connection, [grant for grant, _ in grants])
         dealt: dict[Asker, list[Claimed]] = {}
         for grant, asker in grants:
@@ -220,6 +230,13 @@ class Dispatcher:
                 self._shares.charge(claimed.namespace_id, 1)
         self._next_due = await queue.next_due(connection, heads) if heads and not rows else None
         return dealt
+
+    def _anybody_for(self, head: Head, askers: Sequence[Asker]) -> bool:
+        """Tell whether some asker may take this head's work, so that the rest is never even looked at."""
+        return any(
+            head.namespace_id in asker.served and self._suitability.fits(head.placement_id, asker.facts)
+            for asker in askers
+        )
 
     async def _lock(
         self,
@@ -257,9 +274,10 @@ def _taken(rows: Sequence[Claimable], head: Head) -> int:
 def _deal(
     rows: Sequence[Claimable],
     askers: Sequence[Asker],
+    suitability: Suitability,
     now: datetime,
 ) -> list[tuple[Grant, Asker]]:
-    """Give each row to the least loaded asker that may take it; what nobody may take stays in the queue."""
+    """Give each row to the best suited, then least loaded asker; what nobody may take yet stays queued."""
     given = dict.fromkeys(askers, 0)
     grants = []
     for row in rows:
@@ -269,9 +287,17 @@ def _deal(
             if row.namespace_id in asker.served
             and given[asker] < asker.free
             and row.due_at <= now + asker.prefetch
+            and suitability.fits(row.placement_id, asker.facts)
+            and row.due_at + suitability.delay(row.placement_id, asker.facts) <= now + asker.prefetch
         ][:_SAMPLE]
         if able:
-            asker = min(able, key=lambda one: one.load + given[one] / one.slots)
+            asker = min(
+                able,
+                key=lambda one: (
+                    -suitability.score(row.placement_id, one.facts),
+                    one.load + given[one] / one.slots,
+                ),
+            )
             given[asker] += 1
             grant = Grant(row.id, uuid4(), asker.agent_id, asker.session_id, asker.request_id)
             grants.append((grant, asker))

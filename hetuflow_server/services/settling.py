@@ -60,6 +60,9 @@ class Settler:
         if not live:
             return settled
         tasks = await task_store.lock_tasks(connection, [instance.task_id for instance in live.values()])
+        if any(ending.status is not InstanceStatus.SUCCEEDED for ending in endings):
+            # Somebody may have cancelled before we had the lock; to a success that makes no difference.
+            live = await task_store.live_instances(connection, ids=list(live))
         versions = {
             task.id: await self._versions.get(connection, task.job_id, task.job_version)
             for task in tasks.values()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
@@ -27,7 +28,7 @@ WHERE a.token_id IS NULL OR a.token_id = excluded.token_id
 RETURNING a.id"""
 
 _SESSION = """
-SELECT id, name, status, slots, capabilities->'namespaces' AS namespaces FROM sched_agent
+SELECT id, name, status, slots, labels, capabilities, registered_at FROM sched_agent
 WHERE session_id = %(session_id)s AND token_id = %(token_id)s"""
 
 _SEEN = "UPDATE sched_agent SET last_seen_at = clock_timestamp() WHERE id = ANY(%(ids)s::uuid[])"
@@ -39,14 +40,25 @@ SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at,
 FROM sched_agent a ORDER BY a.name LIMIT %(most)s"""
 
 
+class AgentCapabilities(msgspec.Struct, frozen=True):
+    """What an agent said of itself when it registered, beside its labels."""
+
+    executors: list[str] = []
+    # Those it asked to serve, of those its token allows.
+    namespaces: list[str] = []
+    taints: list[str] = []
+    pools: list[str] = []
+
+
 @dataclass(frozen=True, slots=True)
 class AgentSession:
     id: UUID
     name: str
     status: str
     slots: int
-    # Those it asked to serve, of those its token allows.
-    namespaces: list[str]
+    labels: dict[str, str]
+    capabilities: AgentCapabilities
+    registered_at: datetime
 
 
 async def register(
@@ -57,8 +69,7 @@ async def register(
     session_id: UUID,
     token_id: UUID,
     labels: Mapping[str, str],
-    executors: Sequence[str],
-    namespaces: Sequence[str],
+    capabilities: AgentCapabilities,
     slots: int,
     version: str,
 ) -> UUID:
@@ -71,7 +82,7 @@ async def register(
             "session_id": session_id,
             "token_id": token_id,
             "labels": msgspec.json.encode(labels).decode(),
-            "capabilities": msgspec.json.encode({"executors": executors, "namespaces": namespaces}).decode(),
+            "capabilities": msgspec.json.encode(capabilities).decode(),
             "slots": slots,
             "version": version,
         },
@@ -94,7 +105,15 @@ async def session(connection: AsyncConnection, session_id: UUID, token_id: UUID)
             "Another session of this agent has taken its place, or it never registered.",
             code="agent.session_replaced",
         )
-    return AgentSession(row.id, row.name, row.status, row.slots, row.namespaces or [])
+    return AgentSession(
+        row.id,
+        row.name,
+        row.status,
+        row.slots,
+        row.labels,
+        msgspec.convert(row.capabilities, AgentCapabilities),
+        row.registered_at,
+    )
 
 
 async def seen(connection: AsyncConnection, ids: Sequence[UUID]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -204,3 +205,14 @@ async def overdue(connection: AsyncConnection, namespace_id: int, most: int) -> 
     """Return unfinished tasks at their deadline; whoever ends them locks them and looks again."""
     rows = await connection.exec_driver_sql(_OVERDUE, {"namespace_id": namespace_id, "most": most})
     return list(rows.scalars())
+
+
+async def requirements_of(
+    connection: AsyncConnection, placements: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    """Return {class: its requirements as in a job file}."""
+    rows = await connection.exec_driver_sql(
+        "SELECT id, requirements FROM sched_placement WHERE id = ANY(%(ids)s::bigint[])",
+        {"ids": list(placements)},
+    )
+    return {row.id: row.requirements for row in rows}

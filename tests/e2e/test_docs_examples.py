@@ -21,7 +21,7 @@ from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core import messages as m
 from hetuflow_core.jobfile import Kind, load_documents, parse_documents
 from hetuflow_core.jobfile.job_reader import JOB_KEYS, RUN_KEYS
-from hetuflow_core.jobfile.retry_reader import RETRY_KEYS
+from hetuflow_core.jobfile.retry_reader import CONDITION_KEYS, REACTION_KEYS, RETRY_KEYS
 from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.main import COMMANDS
@@ -80,7 +80,13 @@ def test_the_job_files_of_the_page_can_be_applied() -> None:
 
 @pytest.mark.parametrize(
     ("heading", "keys", "prefix"),
-    [("A job", JOB_KEYS, ""), ("`run`", RUN_KEYS, "run."), ("`retry`", RETRY_KEYS, "retry.")],
+    [
+        ("A job", JOB_KEYS, ""),
+        ("`run`", RUN_KEYS, "run."),
+        ("`retry`", RETRY_KEYS, "retry."),
+        ("`when`", CONDITION_KEYS, "retry.rules.when."),
+        ("`then`", REACTION_KEYS, "retry.rules.then."),
+    ],
 )
 def test_the_keys_of_job_files_are_those_of_the_code(heading: str, keys: Iterable[str], prefix: str) -> None:
     supported = {str(key) for key in keys if f"{prefix}{key}" not in UNSUPPORTED_KEYS}
@@ -91,7 +97,13 @@ def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
     refused = section(page("guide/jobs.md"), "Refused for now")
     lines = [line.split("|") for line in refused.splitlines() if line.startswith("| ")]
     rows = {cells[1].strip(): set(re.findall(r"`(\w+)`", cells[2])) for cells in lines}
-    prefixes = {"job": "", "`run`": "run.", "`retry`": "retry."}
+    prefixes = {
+        "job": "",
+        "`run`": "run.",
+        "`placement`": "placement.",
+        "`when`": "retry.rules.when.",
+        "`then`": "retry.rules.then.",
+    }
     assert {prefixes[where] + key for where in prefixes for key in rows[where]} == UNSUPPORTED_KEYS.keys()
     assert rows["kinds of documents"] == {kind.value for kind in UNSUPPORTED_KINDS}
 

@@ -159,3 +159,15 @@ def test_many_at_once_all_end(system: System) -> None:
     ended = [system.client.wait(task.id, timeout=60) for task in tasks]
     assert {task.status for task in ended} == {"succeeded"}
     assert sorted(int(output(system, task)) for task in ended) == list(range(60))
+
+
+def test_work_goes_to_agents_that_suit_and_waits_otherwise(system: System) -> None:
+    task = finish(
+        system, {"run": {"command": ["true"]}, "placement": {"labels": {"zone": "test", "os": "linux"}}}
+    )
+    assert task.status == "succeeded"
+    elsewhere = system.apply(run={"command": ["true"]}, placement={"labels": {"zone": "moon"}})
+    waiting = system.client.run(elsewhere.id)
+    finish(system, {"run": {"command": ["true"]}})
+    assert system.client.task(waiting.id).status == "pending"
+    assert system.client.cancel(waiting.id).status == "cancelled"

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from hetuflow_core.placement import AgentFacts, Taint
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.dispatcher import Asker, Dispatcher
 from hetuflow_server.store.database import Database
@@ -32,6 +35,7 @@ class Bench:
         self.url = url
         self.dispatcher = dispatcher
         self.hints = hints
+        self.anywhere = self.placement()
 
     def namespace(self, weight: int) -> int:
         with psycopg.connect(self.url) as connection:
@@ -42,7 +46,8 @@ class Bench:
         assert row
         return int(row[0])
 
-    def fill(self, namespace: int, rows: int, *, due_in: float = -60, placement: int = 1) -> None:
+    def fill(self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None) -> None:
+        placement = placement or self.anywhere
         with psycopg.connect(self.url) as connection:
             connection.execute(
                 _BACKLOG,
@@ -55,8 +60,19 @@ class Bench:
             )
             connection.execute("ANALYZE sched_task_instance")
 
-    def asker(self, *served: int, free: int = 10) -> Asker:
-        return Asker(uuid4(), uuid4(), uuid4(), frozenset(served), free, 100, timedelta(0))
+    def placement(self, **requirements: object) -> int:
+        """A class of work that asks this of agents."""
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute(
+                "INSERT INTO sched_placement (digest, requirements) VALUES (%s, %s) RETURNING id",
+                [uuid4().bytes, json.dumps(requirements)],
+            ).fetchone()
+        assert row
+        return int(row[0])
+
+    def asker(self, *served: int, free: int = 10, **facts: Any) -> Asker:
+        about = AgentFacts(agent_id=uuid4(), version=1, slots=100, **facts)
+        return Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(0))
 
     def pending(self) -> int:
         with psycopg.connect(self.url) as connection:
@@ -150,7 +166,8 @@ async def test_rows_nobody_here_may_take_do_not_stand_in_the_way(bench: Bench) -
     mine, others = bench.namespace(100), bench.namespace(100)
     bench.fill(others, 20_000)
     bench.fill(mine, 20_000, due_in=3_600)
-    bench.fill(mine, 1, placement=7)
+    bench.fill(mine, 20_000, placement=bench.placement(labels={"gpu": "yes"}))
+    bench.fill(mine, 1, placement=bench.placement())
     dealt = await bench.dispatcher.ask(bench.asker(mine, free=50), 5)
     assert len(dealt.claimed) == 1
 
@@ -174,3 +191,56 @@ async def test_stopping_answers_whoever_waits(bench: Bench) -> None:
     await asyncio.sleep(0)
     await bench.dispatcher.stop()
     assert (await waiting).claimed == []
+
+
+@pytest.mark.parametrize(
+    ("requirements", "fitting", "refused"),
+    [
+        ({"labels": {"zone": "eu"}}, {"labels": {"zone": "eu"}}, {"labels": {"zone": "us"}}),
+        (
+            {"affinity": {"required": [{"key": "disk", "operator": "In", "values": ["ssd", "nvme"]}]}},
+            {"labels": {"disk": "nvme"}},
+            {"labels": {"disk": "tape"}},
+        ),
+        (
+            {"affinity": {"required": [{"key": "cores", "operator": "Gt", "values": ["8"]}]}},
+            {"labels": {"cores": "16"}},
+            {"labels": {"cores": "8"}},
+        ),
+        (
+            {"affinity": {"required": [{"key": "spot", "operator": "DoesNotExist", "values": []}]}},
+            {},
+            {"labels": {"spot": "yes"}},
+        ),
+        ({"pool": "gpu"}, {"pools": frozenset({"gpu"})}, {}),
+        ({}, {}, {"taints": (Taint(key="spot"),)}),
+        (
+            {"tolerations": [{"key": "spot", "operator": "Exists"}]},
+            {"taints": (Taint(key="spot"),)},
+            {"taints": (Taint(key="spot"), Taint(key="old"))},
+        ),
+    ],
+)
+async def test_work_goes_only_where_it_fits(
+    bench: Bench, requirements: dict[str, Any], fitting: dict[str, Any], refused: dict[str, Any]
+) -> None:
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 1, placement=bench.placement(**requirements))
+    assert (await bench.dispatcher.ask(bench.asker(namespace, **refused), 0)).claimed == []
+    assert len((await bench.dispatcher.ask(bench.asker(namespace, **fitting), 5)).claimed) == 1
+
+
+async def test_a_preferred_agent_goes_first_and_others_take_it_when_it_does_not_come(bench: Bench) -> None:
+    namespace = bench.namespace(100)
+    preferred = [{"weight": 100, "key": "disk", "operator": "In", "values": ["ssd"]}]
+    fast = bench.placement(affinity={"preferred": preferred})
+    good, other = bench.asker(namespace, labels={"disk": "ssd"}), bench.asker(namespace)
+    waiting = [asyncio.create_task(bench.dispatcher.ask(one, 30)) for one in (other, good)]
+    await wait_until_async(lambda: other.looked.done() and good.looked.done(), what="both to wait")
+    bench.fill(namespace, 1, due_in=0, placement=fast)
+    bench.hints.give([namespace_topic(namespace)])
+    assert len((await waiting[1]).claimed) == 1
+    assert not waiting[0].done()
+    bench.fill(namespace, 1, due_in=0, placement=fast)
+    bench.hints.give([namespace_topic(namespace)])
+    assert len((await waiting[0]).claimed) == 1, "a preference costs a moment, never the work"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -24,9 +24,10 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store import log_chunks, queue, transitions
-from hetuflow_server.store.database import Database
+from hetuflow_server.store import log_chunks, queue, tasks as task_store, transitions
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.log_chunks import ChunkRow
+from hetuflow_server.store.tasks import LockedTask
 from hetuflow_server.store.transitions import Ending
 from hetuflow_server.stream.hints import Hints, agent_topic
 
@@ -180,7 +181,7 @@ async def test_the_first_rule_that_holds_decides(engine: Engine) -> None:
 
 
 async def test_no_rule_goes_beyond_the_attempts(engine: Engine) -> None:
-    spec = rules(({"exit_code": 1}, {"delay": "0s"}), max_attempts=2)
+    spec = rules(({"exit_code": 1}, {"delay": "1m"}), max_attempts=2)
     one = await engine.running(**spec)
     assert (await engine.end(one, exit_code=1)).status == "waiting_retry"
     ended = await engine.end(engine.claim(one.task), exit_code=1)
@@ -316,6 +317,63 @@ async def test_what_was_cancelled_before_its_deadline_stays_cancelled(engine: En
     assert await engine.rescuer.run_once() == 0
     ended = await engine.end(one, CANCELLED)
     assert (ended.status, ended.reason) == ("cancelled", "cancelled")
+
+
+async def test_a_cancel_between_the_look_and_the_lock_stays_a_cancel(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await engine.running(deadline="1h")
+    engine.pass_deadline(one.task)
+    look = queue.overdue
+
+    async def cancelled_after_the_look(connection: Connection, namespace_id: int, most: int) -> list[UUID]:
+        found = await look(connection, namespace_id, most)
+        await engine.actions.cancel(WHO, one.task)
+        return found
+
+    monkeypatch.setattr(queue, "overdue", cancelled_after_the_look)
+    assert await engine.rescuer.run_once() == 0
+    ended = await engine.end(one, CANCELLED)
+    assert (ended.status, ended.reason) == ("cancelled", "cancelled")
+
+
+async def test_a_cancel_that_overtakes_a_failure_leaves_nothing_to_retry(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await engine.running(retry=RETRY)
+    lock = task_store.lock_tasks
+
+    async def cancelled_before_the_lock(
+        connection: Connection, ids: Sequence[UUID]
+    ) -> dict[UUID, LockedTask]:
+        monkeypatch.setattr(task_store, "lock_tasks", lock)
+        await engine.actions.cancel(WHO, one.task)
+        return await lock(connection, ids)
+
+    monkeypatch.setattr(task_store, "lock_tasks", cancelled_before_the_lock)
+    ended = await engine.end(one, exit_code=1)
+    assert (ended.status, ended.reason, len(ended.instances)) == ("cancelled", "cancelled", 1)
+
+
+async def test_what_takes_long_to_end_keeps_nobody_from_their_deadline(engine: Engine) -> None:
+    slow = await engine.task(deadline="1h")
+    job = (await engine.actions.task(WHO, slow)).job_id
+    for task in [slow, *await engine.actions.run(WHO, job, [RunRequest()] * 199)]:
+        engine.claim(task)
+    engine.rows.execute("UPDATE sched_task SET deadline_at = now() - interval '1 s'")
+    assert await engine.rescuer.run_once() == 200
+    waiting = await engine.task(deadline="1h")
+    engine.pass_deadline(waiting)
+    assert await engine.rescuer.run_once() == 1
+    assert (await engine.actions.task(WHO, waiting)).reason == "deadline"
+
+
+async def test_a_deadline_beyond_the_calendar_never_comes(engine: Engine) -> None:
+    job = (await engine.actions.task(WHO, await engine.task(deadline="366d"))).job_id
+    request = RunRequest(run_at=datetime(9999, 12, 1, tzinfo=UTC))
+    (task,) = await engine.actions.run(WHO, job, [request])
+    row = engine.rows.execute("SELECT deadline_at FROM sched_task WHERE id = %s", [task]).fetchone()
+    assert row == (None,)
 
 
 async def test_an_agent_cannot_make_a_failure_a_deadline(engine: Engine) -> None:
