@@ -61,7 +61,7 @@ def test_all_faults_are_named_with_their_places(lone_server: System) -> None:
 
 
 def test_what_is_not_enforced_yet_is_refused(lone_server: System) -> None:
-    for spec in ({"placement": {"pool": "x"}}, {"limits": ["tool:x"]}, {"concurrency": {"max": 1}}):
+    for spec in ({"schedules": [{"cron": "@daily"}]}, {"limits": ["tool:x"]}, {"concurrency": {"max": 1}}):
         with pytest.raises(Invalid, match="fault"):
             lone_server.client.apply([document(**spec)])
 

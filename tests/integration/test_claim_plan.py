@@ -18,7 +18,6 @@ from hetuflow_server.store.database import Database
 from hetuflow_server.store.transitions import Grant
 from tests.support.rows import insert, instance_row
 
-NOW = datetime.now(UTC)
 HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}
 
 _BACKLOG = """
@@ -77,7 +76,7 @@ async def test_what_a_claim_reads_stays_flat(
         connection.execute(_HISTORY, [20_000])
         connection.execute(_BACKLOG, [1, 20_000])
         connection.execute("ANALYZE")
-    clock = ManualClock(NOW)
+    clock = ManualClock(datetime.now(UTC))
     upkeep = Upkeep(
         database,
         clock,
@@ -117,12 +116,12 @@ async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_d
 async def test_due_comes_before_future_due_then_priority_due_time_and_id(
     database: Database, fresh_database_url: str
 ) -> None:
-    second = timedelta(seconds=1)
+    now, second = datetime.now(UTC), timedelta(seconds=1)
     wanted = [
-        instance_row(at=NOW - 1 * second, priority=900),
-        instance_row(at=NOW - 9 * second, priority=500),
-        instance_row(at=NOW - 5 * second, priority=500),
-        instance_row(at=NOW + 60 * second, priority=1000),
+        instance_row(at=now - 1 * second, priority=900),
+        instance_row(at=now - 9 * second, priority=500),
+        instance_row(at=now - 5 * second, priority=500),
+        instance_row(at=now + 60 * second, priority=1000),
     ]
     with psycopg.connect(fresh_database_url) as connection:
         for row in reversed(wanted):
@@ -130,7 +129,7 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
         insert(
             connection,
             "sched_task_instance",
-            instance_row(at=NOW + 999 * second, priority=1000, lease_ms=4000),
+            instance_row(at=now + 999 * second, priority=1000, lease_ms=4000),
         )
         insert(
             connection,
