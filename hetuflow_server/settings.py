@@ -87,7 +87,7 @@ class HttpSettings(Section):
     secret_key: Annotated[
         Secret,
         Key(
-            "Key that sessions and tokens are signed with, the same on all servers. There is no default: "
+            "Key to sign with, the same on all servers; nothing is signed with it yet. There is no default: "
             'make one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
             min_length=32,
             # Too short to be accepted: taking the template as it is must not give everybody the same key.
@@ -114,7 +114,7 @@ class HttpSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSettings(Section):
-    """How servers elect the one that generates tasks; ttl > give_up_after > renew_every always holds."""
+    """How servers will elect the one that generates tasks; checked, and used once there are schedules."""
 
     ttl: Annotated[
         timedelta,

@@ -33,7 +33,7 @@ from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import queue, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
-from hetuflow_server.store.transitions import Ending
+from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints
 
 _AIM = Aim(1.5, at_least=False)

@@ -10,7 +10,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.settling import DEADLINE, Settler
 from hetuflow_server.store import jobs, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Database
-from hetuflow_server.store.transitions import Ending
+from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")

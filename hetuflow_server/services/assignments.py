@@ -16,7 +16,7 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
-from hetuflow_server.store.transitions import Claimed, Ending
+from hetuflow_server.store.records import Claimed, Ending
 from hetuflow_server.stream.hints import Hints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.claims")

@@ -21,7 +21,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.store import queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.transitions import Claimable, Claimed, Grant
+from hetuflow_server.store.records import Claimable, Claimed, Grant
 from hetuflow_server.stream.hints import AGENT, NAMESPACE, Hints, Topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.dispatcher")

@@ -19,7 +19,7 @@ from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.transitions import Ending
+from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
 MOST_REPORTS = 200

@@ -16,8 +16,8 @@ from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.store import tasks as task_store, transitions
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.records import Ending, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
-from hetuflow_server.store.transitions import Ending, NewInstance, TaskChange
 from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
 
 EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[set[UUID]]]

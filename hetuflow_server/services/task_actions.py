@@ -22,8 +22,8 @@ from hetuflow_server.services.job_versions import JobVersion, JobVersions, from_
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import idempotency, jobs as job_store, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.records import Ending, NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask, TaskFilter
-from hetuflow_server.store.transitions import Ending, NewInstance, NewTask
 from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
 
 MOST_RUNS = 1_000

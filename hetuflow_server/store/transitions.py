@@ -8,97 +8,18 @@ the partial indexes. Locks are taken in the order task, instance, by id within e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core.fairness import Head
-from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.records import Claimable, Claimed, Ending, Grant, NewInstance, NewTask, TaskChange
 from hetuflow_server.store.tables.queue import SHARED_COLUMNS
 
 RESERVATION = timedelta(seconds=10)
-
-
-@dataclass(frozen=True, slots=True)
-class NewInstance:
-    id: UUID
-    task_id: UUID
-    namespace_id: int
-    placement_id: int
-    job_id: UUID
-    job_version: int
-    schedule_id: UUID | None
-    seq: int
-    attempt: int
-    priority: int
-    fire_at: datetime
-    due_at: datetime
-    lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class NewTask:
-    id: UUID
-    namespace_id: int
-    job_id: UUID
-    job_version: int
-    schedule_id: UUID | None
-    retry_of: UUID | None
-    params: str
-    priority: int
-    fire_at: datetime
-    due_at: datetime
-    # When it fails unless it has ended; None: never.
-    deadline_at: datetime | None
-    traceparent: str | None
-    created_by: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    id: UUID
-    task_id: UUID
-    namespace_id: int
-    job_id: UUID
-    job_version: int
-    attempt: int
-    token: UUID
-    claim_no: int
-    fire_at: datetime
-    due_at: datetime
-    reserved_until: datetime
-    lease_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How an instance ended, told by whoever holds its token, or decided by the rescuer (no token)."""
-
-    instance_id: UUID
-    token: UUID | None
-    status: InstanceStatus
-    exit_code: int | None = None
-    signal: int | None = None
-    reason: str | None = None
-    message: str | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskChange:
-    id: UUID
-    status: TaskStatus
-    reason: str | None
-    seq: int
-    attempts: int
-    losses: int
-    exit_code: int | None
-    due_at: datetime
 
 
 _CREATE_TASKS = """
@@ -177,28 +98,6 @@ RETURNING {_CLAIMED}"""
 _ALREADY_RESERVED = f"""
 SELECT i.request_id, {_CLAIMED} FROM sched_task_instance i
 WHERE i.request_id = ANY(%(requests)s::uuid[]) AND i.status = 'reserved'"""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimable:
-    """A row locked for whoever it will be dealt to."""
-
-    id: UUID
-    namespace_id: int
-    placement_id: int
-    priority: int
-    due_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A row dealt to one request of one agent."""
-
-    instance_id: UUID
-    token: UUID
-    agent_id: UUID
-    session_id: UUID
-    request_id: UUID
 
 
 async def lock_claimable(

@@ -15,7 +15,7 @@ from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
-from hetuflow_server.store.transitions import Grant
+from hetuflow_server.store.records import Grant
 from tests.support.rows import insert, instance_row
 
 HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}

@@ -27,8 +27,8 @@ from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import log_chunks, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.log_chunks import ChunkRow
+from hetuflow_server.store.records import Ending
 from hetuflow_server.store.tasks import LockedTask
-from hetuflow_server.store.transitions import Ending
 from hetuflow_server.stream.hints import Hints, agent_topic
 
 WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
