@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
@@ -31,19 +30,6 @@ INSERT INTO sched_task_instance_history (id, task_id, namespace_id, placement_id
                                          attempt, status, priority, fire_at, due_at, finished_at)
 SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, gen_random_uuid(), 1, 1, 1, 'succeeded', 500, now(), now(),
        now() FROM generate_series(1, %s)"""
-
-
-@pytest.fixture
-async def database(fresh_database_url: str) -> AsyncIterator[Database]:
-    database = Database(
-        fresh_database_url,
-        pool_size=3,
-        connect_timeout=timedelta(seconds=5),
-        statement_timeout=timedelta(seconds=60),
-    )
-    await database.start()
-    yield database
-    await database.stop()
 
 
 def explain(url: str, *, generic: bool) -> dict[str, Any]:

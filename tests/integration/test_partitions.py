@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -32,19 +31,6 @@ from tests.support.rows import insert, instance_row, task_row
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
 ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS)
-
-
-@pytest.fixture
-async def database(fresh_database_url: str) -> AsyncIterator[Database]:
-    database = Database(
-        fresh_database_url,
-        pool_size=4,
-        connect_timeout=timedelta(seconds=5),
-        statement_timeout=timedelta(seconds=30),
-    )
-    await database.start()
-    yield database
-    await database.stop()
 
 
 def upkeep(database: Database, now: datetime = NOW) -> Upkeep:

@@ -1,0 +1,23 @@
+"""The store on a database of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from hetuflow_server.store.database import Database
+
+
+@pytest.fixture
+async def database(fresh_database_url: str) -> AsyncIterator[Database]:
+    database = Database(
+        fresh_database_url,
+        pool_size=4,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=60),
+    )
+    await database.start()
+    yield database
+    await database.stop()
