@@ -7,6 +7,7 @@ next due time or a second passing starts a round; a round that dealt all it coul
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -262,13 +263,10 @@ class Dispatcher:
             rows += found
             if len(rows) >= want:
                 break
-            drained = {head for head, quota in quotas if _taken(found, head) < quota}
+            taken = Counter(Head(row.namespace_id, row.placement_id, row.priority) for row in found)
+            drained = {head for head, quota in quotas if taken[head] < quota}
             left = [head for head in left if head not in drained]
         return rows
-
-
-def _taken(rows: Sequence[Claimable], head: Head) -> int:
-    return sum(Head(row.namespace_id, row.placement_id, row.priority) == head for row in rows)
 
 
 def _deal(
@@ -279,25 +277,28 @@ def _deal(
 ) -> list[tuple[Grant, Asker]]:
     """Give each row to the best suited, then least loaded asker; what nobody may take yet stays queued."""
     given = dict.fromkeys(askers, 0)
+    # Per head, because all of its rows ask the same: (asker, its score, until when rows must have been due).
+    suited: dict[tuple[int, int], list[tuple[Asker, float, datetime]]] = {}
     grants = []
     for row in rows:
+        kind = (row.namespace_id, row.placement_id)
+        if kind not in suited:
+            suited[kind] = [
+                (
+                    asker,
+                    suitability.score(row.placement_id, asker.facts),
+                    now + asker.prefetch - suitability.delay(row.placement_id, asker.facts),
+                )
+                for asker in askers
+                if row.namespace_id in asker.served and suitability.fits(row.placement_id, asker.facts)
+            ]
         able = [
-            asker
-            for asker in askers
-            if row.namespace_id in asker.served
-            and given[asker] < asker.free
-            and row.due_at <= now + asker.prefetch
-            and suitability.fits(row.placement_id, asker.facts)
-            and row.due_at + suitability.delay(row.placement_id, asker.facts) <= now + asker.prefetch
+            (-score, asker.load + given[asker] / asker.slots, place, asker)
+            for place, (asker, score, due_by) in enumerate(suited[kind])
+            if given[asker] < asker.free and row.due_at <= due_by
         ][:_SAMPLE]
         if able:
-            asker = min(
-                able,
-                key=lambda one: (
-                    -suitability.score(row.placement_id, one.facts),
-                    one.load + given[one] / one.slots,
-                ),
-            )
+            asker = min(able)[3]
             given[asker] += 1
             grant = Grant(row.id, uuid4(), asker.agent_id, asker.session_id, asker.request_id)
             grants.append((grant, asker))
