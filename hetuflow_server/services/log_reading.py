@@ -74,14 +74,21 @@ class LogReading:
                 if skipped < len(text):
                     yield text[skipped:]
 
-    async def follow(
+    def follow(
         self,
         principal: Principal,
         instance_id: UUID,
         resume: str | None,
     ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
-        """Give the log as it grows, then how the instance ended."""
-        after = _parse_position(resume)
+        """Give the log as it grows, then how the instance ended; refuse a wrong position before it begins."""
+        return self._follow(principal, instance_id, _parse_position(resume))
+
+    async def _follow(
+        self,
+        principal: Principal,
+        instance_id: UUID,
+        after: LogPosition,
+    ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
         decoders: dict[str, codecs.IncrementalDecoder] = {}
         silent_since = self._clock.monotonic()
         with self._hints.waiting([instance_topic(instance_id)]) as waiter:

@@ -342,3 +342,36 @@ def test_chunks_that_are_not_what_they_say_are_refused(lone_server: System, agen
         answer = agent.send("logs", m.MessageKind.LOG_CHUNKS, m.LogChunks(agent.session_id, [wrong]))
         assert answer.status_code == 422
     assert lone_server.client.logs(one.instance_id) == b""
+
+
+def test_what_would_go_to_an_agent_that_hung_up_goes_to_another(
+    lone_server: System, agent: HandAgent
+) -> None:
+    leaver = HandAgent(lone_server.url, lone_server.agent_token)
+    leaver.register()
+    envelope = m.Envelope(uuid4(), 0, m.MessageKind.POLL, m.Poll(leaver.session_id, uuid4(), 50, 20_000))
+    with pytest.raises(httpx.ReadTimeout):
+        httpx.post(
+            f"{lone_server.url}{m.GATEWAY_PATH}/poll",
+            content=msgspec.json.encode(envelope),
+            headers={"Authorization": f"Bearer {lone_server.agent_token}"},
+            timeout=0.3,
+        )
+    tasks = [lone_server.client.run(lone_server.apply(**QUICK).id).id for _ in range(3)]
+    assert {one.task_id for one in agent.poll(wait_ms=2_000).assignments} == set(tasks)
+
+
+def test_leases_are_extended_once_after_the_servers_were_away(lone_server: System, agent: HandAgent) -> None:
+    """An outage of the servers is not the agents' fault: nothing is lost that came back within a lease."""
+    task, one = begin(lone_server, agent, lease="8s")
+    agent.start(one)
+    sql(
+        lone_server,
+        "WITH away AS (UPDATE sched_namespace SET rescued_at = clock_timestamp() - interval '1 minute') "
+        "UPDATE sched_task_instance SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s",
+        one.instance_id,
+    )
+    query = "SELECT lease_until > clock_timestamp() + interval '4 s' FROM sched_task_instance WHERE id = %s"
+    wait_until(lambda: sql(lone_server, query, one.instance_id) == [(True,)], what="the extension")
+    assert lone_server.client.task(task.id).losses == 0
+    assert agent.finish(one, InstanceStatus.SUCCEEDED) is OK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -171,3 +172,15 @@ def test_work_goes_to_agents_that_suit_and_waits_otherwise(system: System) -> No
     finish(system, {"run": {"command": ["true"]}})
     assert system.client.task(waiting.id).status == "pending"
     assert system.client.cancel(waiting.id).status == "cancelled"
+
+
+def test_a_followed_log_goes_on_behind_the_last_event(system: System) -> None:
+    task = finish(system, {"run": {"script": "echo one; sleep 0.5; echo two; sleep 0.5; echo three"}})
+    path = f"/api/v1/task-instances/{task.instances[0].id}/logs/stream"
+    ids = re.findall(r"^id: (.+?)\r?$", system.get(path).text, re.MULTILINE)
+    assert len(ids) >= 2
+    rest = system.get(path, **{"Last-Event-ID": ids[0]}).text
+    assert "one" not in rest
+    assert "three" in rest
+    assert "event: end" in rest
+    assert system.get(path, **{"Last-Event-ID": "nonsense"}).status_code == 422
