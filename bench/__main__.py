@@ -15,7 +15,20 @@ from typing import NoReturn
 
 from bench import report
 from bench.figure import FULL, QUICK, BenchFailed, Context, Measure
-from bench.figures import agent_rate, claim_history, noop_rate, start_latency
+from bench.figures import (
+    agent_rate,
+    big_log,
+    cancel_latency,
+    claim_backlog,
+    claim_history,
+    log_ingest,
+    noop_rate,
+    schedule_arithmetic,
+    schedule_ticks,
+    start_latency,
+    start_precision,
+    waiting_agents,
+)
 from bench.machine import inspect_machine
 from bench.system import NotStarted, System
 from hetuflow_core.errors import HetuflowError
@@ -23,12 +36,20 @@ from hetuflow_core.errors import HetuflowError
 # In the order they run: the idle one first, while nothing has happened yet.
 FIGURES: dict[str, Measure] = {
     "latency": start_latency.measure,
+    "cancel": cancel_latency.measure,
+    "precision": start_precision.measure,
     "noop": noop_rate.measure,
     "agent": agent_rate.measure,
+    "log-ingest": log_ingest.measure,
+    "big-log": big_log.measure,
+    "waiting": waiting_agents.measure,
+    "schedule-ticks": schedule_ticks.measure,
     "claim-history": claim_history.measure,
+    "claim-backlog": claim_backlog.measure,
+    "schedule-arithmetic": schedule_arithmetic.measure,
 }
-# These load millions of rows and run only when they are named.
-OPTIONAL = frozenset({"claim-history"})
+# These take long or say nothing about the system as a whole, and run only when they are named.
+OPTIONAL = frozenset({"waiting", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks"})
 _INTERRUPTED = 130
 
 

@@ -31,15 +31,16 @@ _TAIL_WAIT_MS = 100
 _clock = SystemClock()
 _registered = msgspec.json.Decoder(m.Envelope[m.Registered])
 _polled = msgspec.json.Decoder(m.Envelope[m.Polled])
+_shipped = msgspec.json.Decoder(m.Envelope[m.LogChunksTaken])
 _taken = msgspec.json.Decoder(m.Envelope[m.ReportsTaken])
 
 
 class SimulatedAgent:
-    def __init__(self, connection: Connection, name: str, slots: int) -> None:
+    def __init__(self, connection: Connection, name: str, slots: int, session: UUID | None = None) -> None:
         self._connection = connection
         self._name = name
         self._slots = slots
-        self._session = uuid4()
+        self._session = session or uuid4()
 
     async def register(self) -> None:
         asked = m.Register(self._name, self._session, __version__, ["default"], self._slots)
@@ -49,17 +50,24 @@ class SimulatedAgent:
         asked = m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms)
         return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.assignments
 
+    async def poll_for_cancels(self, wait_ms: int) -> list[m.Cancel]:
+        """Wait for nothing but news."""
+        asked = m.Poll(self._session, uuid4(), free_slots=0, wait_ms=wait_ms)
+        return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.cancels
+
     async def start(self, assignments: Sequence[m.Assignment]) -> None:
         await self._report([m.Start(one.instance_id, one.token) for one in assignments])
 
-    async def finish(self, assignments: Sequence[m.Assignment]) -> None:
+    async def finish(self, assignments: Sequence[m.Assignment], *, cancelled: bool = False) -> None:
+        status = InstanceStatus.CANCELLED if cancelled else InstanceStatus.SUCCEEDED
         now = ids.milliseconds(_clock.now())
         await self._report(
-            [
-                m.Finish(one.instance_id, one.token, InstanceStatus.SUCCEEDED, now, now, exit_code=0)
-                for one in assignments
-            ]
+            [m.Finish(one.instance_id, one.token, status, now, now, exit_code=0) for one in assignments]
         )
+
+    async def ship(self, chunks: list[m.LogChunk]) -> list[m.LogOutcome]:
+        answer = await self._ask("logs", m.MessageKind.LOG_CHUNKS, m.LogChunks(self._session, chunks))
+        return [one.outcome for one in _shipped.decode(answer).payload.results]
 
     async def _report(self, reports: list[m.Start | m.Finish | m.Release]) -> None:
         asked = m.Reports(self._session, reports)

@@ -155,6 +155,10 @@ class System:
                 )
             yield slots
 
+    def agent_pid(self, name: str) -> int:
+        """The process of a running agent."""
+        return int((self._folder / name / "lock").read_text())
+
     def _run(self, *arguments: str, database_url: str | None = None) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "hetuflow_server", *arguments],
@@ -190,6 +194,8 @@ class System:
             "HETUFLOW_SERVER__SECRET_KEY": "only-for-this-run-" * 3,
             "HETUFLOW_SERVER__PORT": "0",
             "HETUFLOW_RETENTION__PARTITION_AHEAD": format_duration(_PARTITIONS_AHEAD),
+            # Nothing measured here is about cutting logs.
+            "HETUFLOW_RETENTION__LOG_CAP": "65536",
         }
         return kept | (dict(settings) or server) | {"HETUFLOW_LOG__FORMAT": "json"}
 

@@ -1,11 +1,13 @@
 """The agent put together: the only place that constructs its parts.
 
-They start in this order and stop in reverse: the poller stops asking first, the runner ends what runs and
-gives back what has not started, and logs and results still go out before the connection closes.
+They start in this order and stop in reverse: the poller stops asking first, the runner gives back what has
+not started and leaves, awaits or ends what runs, and logs and results still go out before the connection
+closes.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import secrets
@@ -13,26 +15,39 @@ from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
+from hetuflow_agent.commands import Commands
 from hetuflow_agent.executors.environment import base_environment
-from hetuflow_agent.executors.registry import load_executors
+from hetuflow_agent.executors.interface import ExecutorHost
+from hetuflow_agent.executors.registry import Executors, load_executors
 from hetuflow_agent.gateway_client import BlockingGateway, Correspondent, Gateway, Session
 from hetuflow_agent.heartbeat import Heartbeat
-from hetuflow_agent.keeper.processes import Processes
+from hetuflow_agent.host_resources import host_resources
+from hetuflow_agent.host_usage import HostMeter
+from hetuflow_agent.kept_folders import KeptFolders
+from hetuflow_agent.live_settings import LiveSettings
+from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.poller import Poller
+from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.registration import Registration
 from hetuflow_agent.reporter import Reporter
-from hetuflow_agent.runner.attempt import Workshop
+from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
-from hetuflow_agent.runner.recovery import Recovery
-from hetuflow_agent.runner.runner import Runner
+from hetuflow_agent.runner.recovery import Readoption, Recovery
+from hetuflow_agent.runner.runner import OnStop, Runner
+from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.settings import AgentSettings
+from hetuflow_agent.steward import Steward
+from hetuflow_agent.task_users import usable_users
 from hetuflow_agent.workdir import DataDirectory
+from hetuflow_core import __version__
+from hetuflow_core.errors import HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
+from hetuflow_core.runtime.logging import configure_logging
 from hetuflow_core.runtime.loop import Timers
 
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.
@@ -44,29 +59,55 @@ def build_agent(
 ) -> Application:
     """An agent that has not started; run it with `run_application`."""
     host = settings.agent
+    live = LiveSettings(settings)
+    if live.given.log_level is not None:
+        configure_logging(live.log_level, settings.log.format)
     clock = clock or SystemClock()
     rng = random.Random(secrets.randbits(64))  # noqa: S311  spreads retries over time, guards nothing
     stop_timeout = host.stop_timeout.total_seconds()
     stop_switch = StopSwitch()
     server_clock = ServerClock(clock)
     session = Session(_session_id(clock))
-    correspondent = Correspondent(host.server_url, host.token, clock, server_clock, stop_switch.fail)
 
-    data = DataDirectory(host.data_dir)
+    def on_replaced(error: HetuflowError) -> None:
+        runner.lose_place()
+        stop_switch.fail(error)
+
+    correspondent = Correspondent(host.server_url, host.token, clock, server_clock, on_replaced)
+
+    run_as = usable_users(host.run_as)
+    data = DataDirectory(host.data_dir, passable=bool(run_as))
     outbox = Outbox(data.records)
     timers = Timers(clock)
-    processes = Processes(most=host.slots)
-    executors = load_executors(processes)
+    on_stop = OnStop(host.on_stop)
+    processes = Processes(
+        data.root,
+        session=str(session.session_id),
+        version=__version__,
+        end_on_stop=on_stop is OnStop.END,
+        cgroups=host.cgroups == "auto",
+    )
+    executors = load_executors(ExecutorHost(host))
     gateway = Gateway(correspondent)
     claims = Claims()
+    kept_folders = KeptFolders(
+        data,
+        keep_seconds=host.workdir_keep_failed.total_seconds(),
+        most_bytes=host.workdir_keep_most,
+        clock=clock,
+        timers=timers,
+        rng=rng,
+    )
     shipper = LogShipper(
         gateway,
         session,
         outbox,
+        kept_folders,
         timers=timers,
         rng=rng,
         on_drained=lambda: reporter.wake(),  # noqa: PLW0108  the reporter is made after the shipper
         stop_budget=stop_timeout / 4,
+        masking=Masking(host.mask, values=[host.token.reveal()]),
     )
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
@@ -78,29 +119,75 @@ def build_agent(
         desk=reporter,
         shipper=shipper,
         executors=executors,
+        processes=processes,
         timers=timers,
         clock=clock,
         server_clock=server_clock,
         rng=rng,
         base_environment=base_environment(os.environ if environ is None else environ),
         stop_grace=stop_timeout / 2,
+        carrier=ArtifactCarrier(gateway, session, rng),
+        output_limit=host.output_limit,
+        niceness=host.niceness,
+        run_as=run_as,
     )
-    runner = Runner(workshop, slots=host.slots)
+    resources = host_resources(host.resources)
+    runner = Runner(workshop, slots=live.slots, resources=resources, on_stop=on_stop)
+    recovery = Recovery(workshop)
+    steward = Steward(
+        runner,
+        claims,
+        live,
+        data_dir=host.data_dir,
+        announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the steward
+        set_log_level=lambda level: configure_logging(level, settings.log.format),
+        stop_switch=stop_switch,
+        clock=clock,
+    )
+    registration = Registration(
+        gateway,
+        session,
+        host,
+        live,
+        claims,
+        executors=sorted(executors),
+        run_as=run_as,
+        resources=resources,
+        limit_means=lambda: processes.limit_means,
+        on_status=steward.obey_status,
+        rng=rng,
+    )
+    commands = Commands(gateway, session, outbox, steward.deeds(), timers=timers, rng=rng)
     parts: list[Part] = [
         data,
         outbox,
         timers,
+        kept_folders,
         processes,
+        Executors(executors),
         gateway,
-        Recovery(data, outbox, claims=claims, shipper=shipper, desk=reporter, server_clock=server_clock),
-        Registration(gateway, session, host, claims, executors=sorted(executors), rng=rng),
+        recovery,
+        registration,
         reporter,
         shipper,
-        Heartbeat(lambda: BlockingGateway(correspondent), session, claims, runner, clock=clock, rng=rng),
+        commands,
+        Heartbeat(
+            lambda: BlockingGateway(correspondent),
+            session,
+            claims,
+            runner,
+            HostMeter(host.data_dir),
+            on_commands=commands.receive,
+            clock=clock,
+            rng=rng,
+        ),
         runner,
-        Poller(gateway, session, runner, timers=timers, rng=rng),
+        Readoption(recovery, session, runner),
+        Poller(gateway, session, runner, on_commands=commands.receive, timers=timers, rng=rng),
     ]
-    return Application(parts, stop_timeout=stop_timeout + _CLOSING, stop_switch=stop_switch, clock=clock)
+    # Draining takes as long as the work does; a second signal ends the wait.
+    longest = math.inf if on_stop is OnStop.DRAIN else stop_timeout + _CLOSING
+    return Application(parts, stop_timeout=longest, stop_switch=stop_switch, clock=clock)
 
 
 def _session_id(clock: Clock) -> UUID:

@@ -36,7 +36,12 @@ from hetuflow_core.errors import (
 from hetuflow_core.ids import milliseconds, new_id
 from hetuflow_core.messages import (
     GATEWAY_PATH,
+    Acknowledgements,
+    AcknowledgementsTaken,
+    ArtifactFetched,
+    ArtifactStored,
     Envelope,
+    FetchArtifact,
     Heartbeat,
     HeartbeatKept,
     LogChunks,
@@ -49,6 +54,7 @@ from hetuflow_core.messages import (
     Registered,
     Reports,
     ReportsTaken,
+    StoreArtifact,
 )
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.config_keys import Secret
@@ -73,7 +79,17 @@ _REFUSALS: Final[Mapping[int, tuple[type[HetuflowError], str]]] = {
     413: (TooLarge, "The server finds the request too large"),
 }
 
-A = TypeVar("A", Registered, Polled, HeartbeatKept, ReportsTaken, LogChunksTaken)
+A = TypeVar(
+    "A",
+    Registered,
+    Polled,
+    HeartbeatKept,
+    ReportsTaken,
+    LogChunksTaken,
+    AcknowledgementsTaken,
+    ArtifactStored,
+    ArtifactFetched,
+)
 
 
 class Unanswered(ServerUnreachable):
@@ -100,6 +116,8 @@ class Session:
     heartbeat_every: float = 5.0
     poll_wait_ms: int = 20_000
     agent_id: UUID | None = None
+    # What the server says is still ours of what an earlier session ran.
+    adopted: frozenset[UUID] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +159,8 @@ class Correspondent:
         if error is not None:
             if error.code == SESSION_REPLACED:
                 error = Conflict(
-                    "Another process has registered as this agent and taken its place: stop one of the two, "
-                    "or give them different names with agent.name.",
+                    "This process is no longer the agent's session: it was kicked, or another process has "
+                    "registered under its name, which agent.name sets.",
                     code=SESSION_REPLACED,
                 )
                 self.on_replaced(error)
@@ -195,6 +213,17 @@ class Gateway:
 
     async def logs(self, request: LogChunks) -> LogChunksTaken:
         return await self._ask("/logs", MessageKind.LOG_CHUNKS, request, LogChunksTaken)
+
+    async def store_artifact(self, request: StoreArtifact) -> ArtifactStored:
+        return await self._ask("/artifacts/store", MessageKind.STORE_ARTIFACT, request, ArtifactStored)
+
+    async def fetch_artifact(self, request: FetchArtifact) -> ArtifactFetched:
+        return await self._ask("/artifacts/fetch", MessageKind.FETCH_ARTIFACT, request, ArtifactFetched)
+
+    async def acknowledge(self, request: Acknowledgements) -> AcknowledgementsTaken:
+        return await self._ask(
+            "/acknowledgements", MessageKind.ACKNOWLEDGEMENTS, request, AcknowledgementsTaken
+        )
 
     async def _ask(
         self,

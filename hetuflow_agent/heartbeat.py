@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -18,10 +18,12 @@ import structlog
 
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.gateway_client import BlockingGateway, Session, Unanswered
+from hetuflow_agent.host_usage import HostMeter
 from hetuflow_agent.runner.claims import Claims
+from hetuflow_agent.runner.progress import ProgressBook
 from hetuflow_agent.runner.runner import Runner
 from hetuflow_core.errors import HetuflowError
-from hetuflow_core.messages import Heartbeat as HeartbeatMessage, HeartbeatKept, Held
+from hetuflow_core.messages import Command, Heartbeat as HeartbeatMessage, HeartbeatKept, Held
 from hetuflow_core.runtime.clock import Clock
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.heartbeat")
@@ -57,11 +59,16 @@ class Heartbeat:
         session: Session,
         claims: Claims,
         runner: Runner,
+        meter: HostMeter,
         *,
+        on_commands: Callable[[Sequence[Command]], None],
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        self._meter = meter
+        self._progress = ProgressBook()
         self._make_gateway = make_gateway
+        self._on_commands = on_commands
         self._session = session
         self._claims = claims
         self._runner = runner
@@ -103,8 +110,9 @@ class Heartbeat:
     def _ask(self, gateway: BlockingGateway, held: list[Held], shortest: float | None, every: float) -> float:
         """One heartbeat; the seconds until the next."""
         sent_at = self._clock.boottime()
-        message = HeartbeatMessage(self._session.session_id, held)
         try:
+            progress = self._progress.changed(self._runner.progress_files())
+            message = HeartbeatMessage(self._session.session_id, held, progress, self._meter.read())
             answer = gateway.heartbeat(message, timeout=patience(shortest))
         except HetuflowError as error:
             if self._backoff.failures == 0:
@@ -117,7 +125,8 @@ class Heartbeat:
         if self._backoff.failures > 0:
             log.info("Heartbeats succeed again.", failed=self._backoff.failures)
         self._backoff.succeed()
-        self._runner.renew(held, answer.kept, sent_at)
+        self._progress.told(progress, {one.token for one in held})
+        self._runner.renew(held, answer, sent_at)
         self._hand_over(held, answer)
         return every
 
@@ -125,6 +134,8 @@ class Heartbeat:
         if self._event_loop is not None:
             with suppress(RuntimeError):  # the event loop is closed: everything has stopped
                 self._event_loop.call_soon_threadsafe(self._runner.obey, held, answer.kept, answer.cancels)
+                if answer.commands:
+                    self._event_loop.call_soon_threadsafe(self._on_commands, answer.commands)
 
     def _watch_leases(self) -> None:
         while not self._stopping.wait(_TICK):

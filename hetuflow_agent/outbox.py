@@ -1,4 +1,5 @@
-"""What must survive the agent's death: the journal of claims under way, and results the server has not taken.
+"""What must survive the agent's death: the journal of claims under way, results the server has not taken, and
+what became of commands.
 
 One small SQLite file. All writes go through one thread which puts whatever has gathered meanwhile into one
 transaction, so a burst of a hundred ends costs one flush of the disk. Results are flushed before they count
@@ -21,30 +22,28 @@ import msgspec
 import structlog
 
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull, HostBlocked
-from hetuflow_core.messages import Finish
+from hetuflow_core.messages import Acknowledgement, Assignment, Finish
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.outbox")
 
 _SCHEMA: Final = """
-CREATE TABLE IF NOT EXISTS journal (
-    token TEXT PRIMARY KEY, instance_id TEXT NOT NULL, directory TEXT NOT NULL,
-    started_at INTEGER, pid INTEGER, start_ticks INTEGER, boot_id TEXT);
+CREATE TABLE IF NOT EXISTS claims (
+    token TEXT PRIMARY KEY, assignment BLOB NOT NULL, directory TEXT NOT NULL, started INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS finished (
     token TEXT PRIMARY KEY, finish BLOB NOT NULL, directory TEXT NOT NULL, taken INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS answered (command_id TEXT PRIMARY KEY, answer BLOB NOT NULL);
 """
+# Answers to commands that are kept; the server stops asking long before so many later ones have come.
+_MOST_ANSWERS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """A claim under way; the process's identity is filled in once it was spawned."""
+    """A claim under way; `started` once work began that only this process could tell the end of."""
 
-    token: UUID
-    instance_id: UUID
+    assignment: Assignment
     directory: str
-    started_at: int | None = None
-    pid: int | None = None
-    start_ticks: int | None = None
-    boot_id: str | None = None
+    started: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,19 +93,16 @@ class Outbox:
     async def note(self, entry: JournalEntry) -> None:
         """Write or complete a claim's line of the journal."""
         values = (
-            str(entry.token),
-            str(entry.instance_id),
+            str(entry.assignment.token),
+            msgspec.json.encode(entry.assignment),
             entry.directory,
-            entry.started_at,
-            entry.pid,
-            entry.start_ticks,
-            entry.boot_id,
+            entry.started,
         )
-        await self._write(("INSERT OR REPLACE INTO journal VALUES (?, ?, ?, ?, ?, ?, ?)", values))
+        await self._write(("INSERT OR REPLACE INTO claims VALUES (?, ?, ?, ?)", values))
 
     async def forget(self, token: UUID) -> None:
         """A claim that came to nothing."""
-        await self._write(("DELETE FROM journal WHERE token = ?", (str(token),)))
+        await self._write(("DELETE FROM claims WHERE token = ?", (str(token),)))
 
     async def put(self, finish: Finish, directory: str) -> None:
         """Keep a result; on disk when this returns. It takes the place of the claim's line of the journal."""
@@ -116,7 +112,7 @@ class Outbox:
                 "INSERT OR REPLACE INTO finished (token, finish, directory) VALUES (?, ?, ?)",
                 (token, msgspec.json.encode(finish), directory),
             ),
-            ("DELETE FROM journal WHERE token = ?", (token,)),
+            ("DELETE FROM claims WHERE token = ?", (token,)),
             durable=True,
         )
 
@@ -131,10 +127,16 @@ class Outbox:
         await self._write(*(("DELETE FROM finished WHERE token = ?", (str(token),)) for token in tokens))
 
     async def journal(self) -> list[JournalEntry]:
-        rows = await self._read(
-            "SELECT token, instance_id, directory, started_at, pid, start_ticks, boot_id FROM journal"
-        )
-        return [JournalEntry(UUID(token), UUID(instance), *rest) for token, instance, *rest in rows]
+        rows = await self._read("SELECT assignment, directory, started FROM claims ORDER BY rowid")
+        found = []
+        for body, directory, started in rows:
+            try:
+                assignment = msgspec.json.decode(body, type=Assignment)
+            except msgspec.MsgspecError as error:
+                log.error("A claim on record cannot be read and is passed over.", error=str(error))  # noqa: TRY400  the traceback adds nothing
+                continue
+            found.append(JournalEntry(assignment, directory, bool(started)))
+        return found
 
     async def finished(self) -> list[Finished]:
         rows = await self._read("SELECT finish, directory, taken FROM finished ORDER BY rowid")
@@ -147,6 +149,24 @@ class Outbox:
                 continue
             found.append(Finished(finish, directory, bool(taken)))
         return found
+
+    async def keep_answer(self, answer: Acknowledgement) -> None:
+        """Keep what became of a command, so that it is not done again when it comes again."""
+        await self._write(
+            (
+                "INSERT OR REPLACE INTO answered VALUES (?, ?)",
+                (str(answer.command_id), msgspec.json.encode(answer)),
+            ),
+            (
+                "DELETE FROM answered WHERE rowid <= (SELECT max(rowid) FROM answered) - ?",
+                (_MOST_ANSWERS,),
+            ),
+            durable=True,
+        )
+
+    async def answer_to(self, command_id: UUID) -> Acknowledgement | None:
+        rows = await self._read("SELECT answer FROM answered WHERE command_id = ?", str(command_id))
+        return msgspec.json.decode(rows[0][0], type=Acknowledgement) if rows else None
 
     def _open(self) -> sqlite3.Connection:
         database: sqlite3.Connection | None = None
@@ -167,10 +187,10 @@ class Outbox:
             ) from error
         return database
 
-    async def _read(self, query: str) -> list[Any]:
+    async def _read(self, query: str, *values: Any) -> list[Any]:
         database, thread = self._opened()
         return await asyncio.get_running_loop().run_in_executor(
-            thread, lambda: database.execute(query).fetchall()
+            thread, lambda: database.execute(query, values).fetchall()
         )
 
     async def _write(self, *statements: tuple[str, tuple[Any, ...]], durable: bool = False) -> None:

@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import platform
 import random
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.gateway_client import Gateway, Session, Unanswered
+from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.settings import HostSettings
 from hetuflow_core import __version__
-from hetuflow_core.errors import Denied, HetuflowError
-from hetuflow_core.messages import Register, Registered
-from hetuflow_core.placement import agent_labels, automatic_labels
+from hetuflow_core.errors import HetuflowError
+from hetuflow_core.messages import LimitMeans, Register, Registered
+from hetuflow_core.placement import Resources, agent_labels, automatic_labels
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.registration")
-
-# The one refusal that time may change: somebody has to approve the agent first.
-PENDING_APPROVAL: Final = "agent.pending"
-_APPROVAL_WAIT: Final = 5.0
 
 
 def _automatic_labels() -> dict[str, str]:
@@ -41,30 +37,48 @@ class Registration:
         gateway: Gateway,
         session: Session,
         settings: HostSettings,
+        live: LiveSettings,
         claims: Claims,
         *,
         executors: Sequence[str],
+        run_as: Sequence[str],
+        resources: Resources,
+        limit_means: Callable[[], LimitMeans],
+        on_status: Callable[[str], None],
         rng: random.Random,
     ) -> None:
         self._gateway = gateway
         self._session = session
         self._settings = settings
+        self._live = live
+        self._on_status = on_status
         self._claims = claims
         self._executors = executors
+        self._run_as = run_as
+        self._resources = resources
+        self._limit_means = limit_means
         self._backoff = Backoff(rng)
 
     async def start(self) -> None:
+        await self._register()
+
+    async def stop(self) -> None:
+        pass
+
+    async def announce(self) -> None:
+        """Tell the server what has changed about this agent; the session and all it holds stay."""
+        await self._register()
+
+    async def _register(self) -> None:
         while True:
             try:
                 registered = await self._gateway.register(self._request())
             except HetuflowError as error:
                 await asyncio.sleep(self._wait_after(error))
             else:
+                self._backoff.succeed()
                 self._accept(registered)
                 return
-
-    async def stop(self) -> None:
-        pass
 
     def _request(self) -> Register:
         settings = self._settings
@@ -74,11 +88,14 @@ class Registration:
             session_id=self._session.session_id,
             version=__version__,
             namespaces=list(settings.namespaces),
-            slots=settings.slots,
-            labels=agent_labels(settings.labels, _automatic_labels()),
+            slots=self._live.slots,
+            labels=agent_labels(self._live.labels, _automatic_labels()),
             executors=list(self._executors),
-            taints=list(settings.taints),
+            run_as=list(self._run_as),
+            taints=list(self._live.taints),
             pools=list(settings.pools),
+            resources=self._resources,
+            limit_means=self._limit_means(),
             running=held,
         )
 
@@ -87,6 +104,8 @@ class Registration:
         session.agent_id = registered.agent_id
         session.heartbeat_every = registered.heartbeat_every / 1000
         session.poll_wait_ms = registered.poll_wait
+        session.adopted = frozenset(registered.adopted)
+        self._on_status(registered.status)
         log.info("Registered.", agent=self._settings.name, server=self._settings.server_url)
 
     def _wait_after(self, error: HetuflowError) -> float:
@@ -95,7 +114,4 @@ class Registration:
             wait = self._backoff.fail(error.retry_after)
             log.warning("Not registered yet and trying again.", error=error.message, wait=round(wait, 2))
             return wait
-        if isinstance(error, Denied) and error.code == PENDING_APPROVAL:
-            log.warning("This agent waits for approval.", error=error.message)
-            return _APPROVAL_WAIT
         raise error

@@ -4,6 +4,9 @@ Due times are the server's, so starting work at the exact instant needs the serv
 middle between sending and receiving as the moment the server stamped its answer; that errs by at most half
 the round trip. An old sample also errs by how far two clocks may drift apart since. The sample with the least
 possible error wins. Everything is measured on boottime, which never steps and never sleeps.
+
+Where being early is forbidden the middle will not do: an answer was stamped before it was received, so each
+sample says how late it is at the server at least. The sample that says most wins.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from hetuflow_core.runtime.clock import Clock
 # Two clocks kept by NTP differ by less; a clock nobody keeps may drift this much.
 _DRIFT: Final = 100e-6
 _SAMPLES: Final = 32
+_HALF_A_MILLISECOND: Final = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +35,14 @@ class Sample:
     def error(self, now: float) -> float:
         return self.round_trip / 2 + max(0.0, now - self.taken_at) * _DRIFT
 
+    def least_offset(self, now: float) -> float:
+        """What `offset` is at least: as if the server had stamped its answer just when it arrived."""
+        return self.offset - _HALF_A_MILLISECOND - self.error(now)
+
 
 def sample(sent: float, received: float, server_ms: int) -> Sample:
     # The server cuts its time to whole milliseconds: on average half a one is missing.
-    server = (server_ms + 0.5) / 1000
+    server = server_ms / 1000 + _HALF_A_MILLISECOND
     return Sample(server - (sent + received) / 2, received - sent, received)
 
 
@@ -57,16 +65,31 @@ class ServerClock:
 
     def now_ms(self) -> int:
         """Epoch milliseconds at the server."""
-        return int((self._clock.boottime() + self._offset()) * 1000)
+        return self.ms_at(self._clock.boottime())
+
+    def ms_at(self, boottime: float) -> int:
+        """Epoch milliseconds at the server when this machine's boottime is (or was) that."""
+        return int((boottime + self._offset()) * 1000)
 
     def boottime_of(self, server_ms: int) -> float:
         """When this machine's boottime will be (or was) at `server_ms` of the server."""
         return server_ms / 1000 - self._offset()
 
+    def boottime_reaching(self, server_ms: int) -> float:
+        """The boottime from which on it is `server_ms` or later at the server, for certain."""
+        now = self._clock.boottime()
+        with self._lock:
+            least = _least_offset(self._samples, now)
+        return server_ms / 1000 - (self._offset() if least is None else least)
+
     def _offset(self) -> float:
         now = self._clock.boottime()
         with self._lock:
-            chosen = best(self._samples, now)
-        if chosen is not None:
-            return chosen.offset
-        return self._clock.now().timestamp() - now
+            chosen, least = best(self._samples, now), _least_offset(self._samples, now)
+        if chosen is None or least is None:
+            return self._clock.now().timestamp() - now
+        return max(chosen.offset, least)
+
+
+def _least_offset(samples: deque[Sample], now: float) -> float | None:
+    return max((one.least_offset(now) for one in samples), default=None)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
+from hetuflow_core.durations import parse_size
 from hetuflow_core.errors import Invalid
 from hetuflow_core.placement.agents import parse_taint
 from hetuflow_core.runtime.config_keys import Derived, Host, Key, Secret, Section, Settings
@@ -15,6 +18,10 @@ from hetuflow_core.runtime.config_log import LogSettings
 from hetuflow_core.runtime.config_rules import http_url_fault, name_fault, names_fault
 
 _MOST_SLOTS = 10_000
+_MOST_OF_A_RESOURCE = 100_000
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\.\*)?", re.ASCII)
+
+_USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 
 
 def _default_data_dir(_: Mapping[str, Any], host: Host) -> Path:
@@ -34,12 +41,72 @@ def _token_fault(token: str) -> str | None:
     return None
 
 
+def parse_resources(given: Mapping[str, str]) -> dict[str, float]:
+    """`cpu`, `memory` in bytes and `gpu` as far as they are given; raise Invalid for anything else."""
+    amounts: dict[str, float] = {}
+    for name, text in given.items():
+        if name == "memory":
+            amounts[name] = parse_size(text)
+            continue
+        if name not in ("cpu", "gpu"):
+            raise Invalid(f'"{name[:64]}" is no resource: use cpu, memory or gpu')
+        try:
+            amounts[name] = float(text) if name == "cpu" else int(text)
+        except ValueError:
+            raise Invalid(f"{name} must be a number, not {text[:64]}") from None
+        if not 0 <= amounts[name] <= _MOST_OF_A_RESOURCE:
+            raise Invalid(f"{name} must be from 0 to {_MOST_OF_A_RESOURCE}")
+    return amounts
+
+
+def _resources_fault(given: Mapping[str, str]) -> str | None:
+    try:
+        parse_resources(given)
+    except Invalid as error:
+        return error.message
+    return None
+
+
 def _taints_fault(taints: tuple[str, ...]) -> str | None:
     for taint in taints:
         try:
             parse_taint(taint)
         except Invalid as error:
             return error.message
+    return None
+
+
+def _networks_fault(networks: tuple[str, ...]) -> str | None:
+    for network in networks:
+        try:
+            ip_network(network, strict=False)
+        except ValueError:
+            return f"holds {network!r}, which is no network: write one such as 10.0.0.0/8"
+    return None
+
+
+def _modules_fault(modules: tuple[str, ...]) -> str | None:
+    for module in modules:
+        if _MODULE.fullmatch(module) is None:
+            return f"holds {module!r}, which is no module: write one such as acme.reports or acme.*"
+    return None
+
+
+def _users_fault(users: tuple[str, ...]) -> str | None:
+    for user in users:
+        if _USER.fullmatch(user) is None:
+            return f"holds {user!r}, which is no name of a user"
+    return None
+
+
+def _patterns_fault(patterns: tuple[str, ...]) -> str | None:
+    for pattern in patterns:
+        try:
+            compiled = re.compile(pattern.encode())
+        except re.error as error:
+            return f"holds {pattern!r}, which is no regular expression ({error})"
+        if compiled.match(b"") is not None:
+            return f"holds {pattern!r}, which matches the empty text: it would mask nothing"
     return None
 
 
@@ -98,6 +165,15 @@ class HostSettings(Section):
             example={"zone": "eu", "disk": "ssd"},
         ),
     ] = field(default_factory=dict)
+    resources: Annotated[
+        Mapping[str, str],
+        Key(
+            "What tasks that ask for `cpu`, `memory` or `gpu` may take; what is not given is measured, "
+            "except `gpu`, of which there is none then.",
+            rule=_resources_fault,
+            example={"cpu": "4", "memory": "8Gi", "gpu": "1"},
+        ),
+    ] = field(default_factory=dict)
     taints: Annotated[
         tuple[str, ...],
         Key(
@@ -112,6 +188,72 @@ class HostSettings(Section):
             "Pools this agent takes work from; none is the default pool, `default` names it.",
             rule=names_fault,
             example=("gpu",),
+        ),
+    ] = ()
+    http_allow: Annotated[
+        tuple[str, ...],
+        Key(
+            "Networks outside the public internet that the `http` executor may connect to.",
+            rule=_networks_fault,
+            example=("10.0.0.0/8", "127.0.0.1/32"),
+        ),
+    ] = ()
+    python_modules: Annotated[
+        tuple[str, ...],
+        Key(
+            "Modules whose `@task` functions the `python` executor may run; `acme.*` is all of a package.",
+            rule=_modules_fault,
+            example=("acme.reports",),
+        ),
+    ] = ()
+    run_as: Annotated[
+        tuple[str, ...],
+        Key(
+            "Users of this host that tasks may run as (`run.user` of a job); only an agent of root can.",
+            rule=_users_fault,
+            example=("reports",),
+        ),
+    ] = ()
+    on_stop: Annotated[
+        Literal["leave", "drain", "end"],
+        Key(
+            "What a stopping agent does with running tasks: `leave` them to the keeper, where the next start "
+            "finds them, wait for them (`drain`), or `end` them.",
+        ),
+    ] = "leave"
+    cgroups: Annotated[
+        Literal["auto", "off"],
+        Key("Whether tasks are put into control groups (version 2) where this host allows it."),
+    ] = "auto"
+    niceness: Annotated[
+        int, Key("How far tasks stand back for other programs of the host.", least=0, most=19)
+    ] = 0
+    output_limit: Annotated[
+        int,
+        Key(
+            "Most bytes a task may write to standard output and error together; then it is ended.",
+            least=1024,
+        ),
+    ] = 1024**3
+    workdir_keep_failed: Annotated[
+        timedelta,
+        Key(
+            "How long the directory of an attempt that failed is kept in `failed` under `data_dir`; 0 is not "
+            "at all.",
+            least=timedelta(0),
+            most=timedelta(days=365),
+        ),
+    ] = timedelta(0)
+    workdir_keep_most: Annotated[
+        int,
+        Key("Most bytes of disk that kept directories may take together; the oldest go first.", least=0),
+    ] = 10 * 1024**3
+    mask: Annotated[
+        tuple[str, ...],
+        Key(
+            "Regular expressions for secrets in logs: what they match within a line never leaves this host.",
+            rule=_patterns_fault,
+            example=("password=\\S+", "AKIA[0-9A-Z]{16}"),
         ),
     ] = ()
     stop_timeout: Annotated[
@@ -135,5 +277,6 @@ class AgentSettings(Settings):
         "database": "hetuflow",
         "server": "hetuflow",
         "leader": "hetuflow",
+        "agents": "hetuflow",
         "retention": "hetuflow",
     }

@@ -2,17 +2,20 @@
 
 DIR/lock                    held with flock by the agent that uses DIR; holds its pid
 DIR/records.db              the journal and the outbox (see outbox.py)
-DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output, script
+DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output,
+                            progress, script
+DIR/failed/ID-CLAIM/        what a failed attempt left, kept for a while (see kept_folders.py)
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +34,10 @@ _LEAST_FREE_BYTES: Final = 32 * 1024 * 1024
 _LEAST_FREE_FILES: Final = 256
 
 STREAMS: Final = ("stdout", "stderr")
+# To what one knows the name of; nobody else may look around or change anything.
+_PASSABLE: Final = 0o711
+_WORK: Final = "work"
+_EMPTY_FILES: Final = ("output", "progress", *STREAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,15 @@ class ClaimDirectory:
 
     @property
     def work(self) -> Path:
-        return self.root / "work"
+        return self.root / _WORK
 
     @property
     def output(self) -> Path:
         return self.root / "output"
+
+    @property
+    def progress(self) -> Path:
+        return self.root / "progress"
 
     @property
     def script(self) -> Path:
@@ -56,12 +67,14 @@ class ClaimDirectory:
 
     def make(self) -> None:
         """Make it anew; an earlier attempt to make it may have left something."""
-        if self.root.exists():
+        try:
+            self.root.mkdir(0o700, parents=True)
+        except FileExistsError:
             self.remove()
-        self.work.mkdir(parents=True, mode=0o700)
-        self.root.chmod(0o700)
-        for path in (self.output, *(self.stream(name) for name in STREAMS)):
-            os.close(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600))
+            self.root.mkdir(0o700)
+        self.work.mkdir(0o700)
+        for name in _EMPTY_FILES:
+            os.close(os.open(self.root / name, os.O_CREAT | os.O_WRONLY, 0o600))
 
     def write_script(self, text: str) -> Path:
         descriptor = os.open(self.script, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o700)
@@ -69,8 +82,25 @@ class ClaimDirectory:
             file.write(text)
         return self.script
 
+    def give_to(self, uid: int, gid: int) -> None:
+        """Let another user work in it. The folder itself stays ours: nothing in it can become a link."""
+        for parent, folders, files in os.walk(self.work):
+            for name in (*folders, *files):
+                os.chown(Path(parent, name), uid, gid, follow_symlinks=False)
+        for path in (self.work, self.script, *(self.root / name for name in _EMPTY_FILES)):
+            with suppress(FileNotFoundError):
+                os.chown(path, uid, gid, follow_symlinks=False)
+        self.root.chmod(_PASSABLE)
+
     def remove(self) -> None:
-        shutil.rmtree(self.root, onerror=_insist)
+        """With everything in it; most tasks leave nothing but what was made for them."""
+        try:
+            for name in _EMPTY_FILES:
+                (self.root / name).unlink()
+            self.work.rmdir()
+            self.root.rmdir()
+        except OSError:
+            shutil.rmtree(self.root, onerror=_insist)
 
 
 class DataDirectory:
@@ -78,10 +108,14 @@ class DataDirectory:
 
     name = "data directory"
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, passable: bool = False) -> None:
+        """`passable`: other users may pass through, to the folders of claims that are theirs."""
+        self._passable = passable
         self.root = root
         self._lock: int | None = None
         self._reported_full = False
+        self._to_make: list[tuple[ClaimDirectory, asyncio.Future[None]]] = []
+        self._making: asyncio.Task[None] | None = None
 
     @property
     def records(self) -> Path:
@@ -90,6 +124,10 @@ class DataDirectory:
     @property
     def instances(self) -> Path:
         return self.root / "instances"
+
+    @property
+    def failed(self) -> Path:
+        return self.root / "failed"
 
     def claim(self, instance_id: UUID, claim_no: int) -> ClaimDirectory:
         return ClaimDirectory(self.instances / f"{instance_id}-{claim_no}")
@@ -101,11 +139,34 @@ class DataDirectory:
             self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = self._take_lock()
             self.instances.mkdir(exist_ok=True, mode=0o700)
+            if self._passable:
+                for folder in (self.root, self.instances):
+                    folder.chmod(stat.S_IMODE(folder.stat().st_mode) | _PASSABLE)
 
     async def stop(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+    async def make(self, directory: ClaimDirectory) -> None:
+        """Make a claim's folder, together with what others want made meanwhile; raises OSError."""
+        made: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._to_make.append((directory, made))
+        if self._making is None or self._making.done():
+            self._making = asyncio.create_task(self._make_all(), name="make folders")
+        await made
+
+    async def _make_all(self) -> None:
+        while self._to_make:
+            batch, self._to_make = self._to_make, []
+            faults = await asyncio.to_thread(_make_each, [directory for directory, _ in batch])
+            for (_, made), fault in zip(batch, faults, strict=True):
+                if made.done():  # whoever waited was cancelled
+                    continue
+                if fault is None:
+                    made.set_result(None)
+                else:
+                    made.set_exception(fault)
 
     def strays(self, wanted: set[str]) -> list[ClaimDirectory]:
         """Folders of claims that nothing on record belongs to."""
@@ -115,7 +176,7 @@ class DataDirectory:
 
     def has_room(self) -> bool:
         """Whether there is room for more work; the change is logged, not every look."""
-        full = self._is_full()
+        full = self.is_full()
         if full and not self._reported_full:
             log.error(
                 "The disk is nearly full and no more work is taken: free some space.", path=str(self.root)
@@ -125,7 +186,7 @@ class DataDirectory:
         self._reported_full = full
         return not full
 
-    def _is_full(self) -> bool:
+    def is_full(self) -> bool:
         try:
             room = os.statvfs(self.root)
         except OSError:
@@ -150,6 +211,18 @@ class DataDirectory:
         return lock
 
 
+def _make_each(directories: Sequence[ClaimDirectory]) -> list[OSError | None]:
+    faults: list[OSError | None] = []
+    for directory in directories:
+        try:
+            directory.make()
+        except OSError as error:
+            faults.append(error)
+        else:
+            faults.append(None)
+    return faults
+
+
 @contextmanager
 def _blaming(folder: Path) -> Iterator[None]:
     """Turns what the operating system refuses into what the user can do about it."""
@@ -169,6 +242,12 @@ def _blaming(folder: Path) -> Iterator[None]:
 def _insist(function: Callable[..., Any], path: str, failure: Any) -> None:
     """A task may have taken its own folders' write permission away; what still stays is logged."""
     if isinstance(failure[1], FileNotFoundError):
+        return
+    if os.geteuid() == 0:
+        # No permission is missing then, and a path may lead elsewhere by now if the task's user is at work.
+        log.warning(
+            "Something in a finished task's folder cannot be removed.", path=path, error=str(failure[1])
+        )
         return
     try:
         parent = Path(path).parent

@@ -16,8 +16,10 @@ All of this is the memory of one server: several servers that each deal fairly d
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
+from uuid import UUID
 
 N = TypeVar("N", int, float)
 
@@ -32,6 +34,8 @@ class Head(NamedTuple):
     namespace_id: int
     placement_id: int
     priority: int
+    # The one agent it is bound to; None: whichever suits.
+    target: UUID | None = None
 
 
 class StrideShares:
@@ -45,6 +49,7 @@ class StrideShares:
         # Who was given something last: of two namespaces that are level, the other one is next.
         self._last_charge: dict[int, int] = {}
         self._charges = 0
+        self._uncounted: Counter[int] = Counter()
         # When a head was last dealt to: heads of one priority take turns.
         self._last_turn: dict[Head, int] = {}
         self._turn = 0
@@ -96,6 +101,7 @@ class StrideShares:
         weight = self._weights.get(namespace_id, self._default_weight)
         self._time[namespace_id] = self._time.get(namespace_id, self._floor) + rows / weight
         self._charges += 1
+        self._uncounted[namespace_id] += rows
         self._last_charge[namespace_id] = self._charges
 
     def _join(self, namespaces: Iterable[int]) -> None:
@@ -120,6 +126,11 @@ class StrideShares:
             shift = max(shift, ahead - widest - self._time[namespace])
             self._time[namespace] += shift
             ahead = self._time[namespace]
+
+    def take_counts(self) -> dict[int, int]:
+        """Return how many rows each namespace was charged for since this was last asked."""
+        counts, self._uncounted = self._uncounted, Counter()
+        return dict(counts)
 
     def _deal(
         self, groups: Mapping[int, list[Head]], want: int, at_most: Mapping[Head, int], most_heads: int

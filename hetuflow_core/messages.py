@@ -8,6 +8,9 @@ milliseconds. An agent shows its token in the Authorization header; `session_id`
     POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews what is held, says what to stop
     POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases; each answered
     POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset; each answered
+    POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset
+    POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a piece of an earlier task's file
+    POST /api/v1/gateway/acknowledgements  Acknowledgements → AcknowledgementsTaken   what became of commands
 
 A request of a session that is no longer the agent's answers 409 with code `agent.session_replaced`: that
 process exits and never registers again by itself.
@@ -16,12 +19,14 @@ process exits and never registers again by itself.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.states import InstanceStatus
+from hetuflow_core.agent_commands import CommandKind
+from hetuflow_core.placement import Resources
+from hetuflow_core.states import AgentStatus, InstanceStatus
 
 P = TypeVar("P")
 
@@ -39,6 +44,12 @@ class MessageKind(StrEnum):
     REPORTS_TAKEN = "reports_taken"
     LOG_CHUNKS = "log_chunks"
     LOG_CHUNKS_TAKEN = "log_chunks_taken"
+    STORE_ARTIFACT = "store_artifact"
+    ARTIFACT_STORED = "artifact_stored"
+    FETCH_ARTIFACT = "fetch_artifact"
+    ARTIFACT_FETCHED = "artifact_fetched"
+    ACKNOWLEDGEMENTS = "acknowledgements"
+    ACKNOWLEDGEMENTS_TAKEN = "acknowledgements_taken"
 
 
 class Metadata(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -60,6 +71,15 @@ class Held(msgspec.Struct, frozen=True):
     token: UUID
 
 
+class LimitMeans(msgspec.Struct, frozen=True):
+    """How an agent holds tasks to the resources they ask for; None where it does not."""
+
+    # `cgroup`: by the kernel, as a whole; `rlimit`: each process, and the whole by looking.
+    memory: str | None = None
+    # `cgroup` or nothing.
+    cpu: str | None = None
+
+
 class Register(msgspec.Struct, frozen=True):
     name: str
     session_id: UUID
@@ -69,10 +89,16 @@ class Register(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
     # Names of the executors this agent has.
     executors: list[str] = []
+    # Users of the host that it may run tasks as.
+    run_as: list[str] = []
     # `key=value:NoSchedule`: keeps away work that does not tolerate it.
     taints: list[str] = []
     # The pools it serves; none is the default pool.
     pools: list[str] = []
+    # What it has in all for tasks that ask for resources.
+    resources: Resources = Resources()
+    # Nothing from agents that do not say.
+    limit_means: LimitMeans | None = None
     # What an earlier session of this agent started and this one still watches: adopted by token.
     running: list[Held] = []
 
@@ -84,20 +110,42 @@ class Registered(msgspec.Struct, frozen=True):
     poll_wait: int
     # Of `running`: those that are still this agent's. The others are no longer wanted and must be stopped.
     adopted: list[UUID] = []
+    # `pending` and `draining` agents are given no work; a command tells when that changes.
+    status: str = AgentStatus.ONLINE
 
 
 class Poll(msgspec.Struct, frozen=True):
     session_id: UUID
-    # Repeated unchanged when the answer was lost: the server gives the same assignments again.
+    # The same again when the answer was lost, with `repeated`: the server gives the same assignments again.
     request_id: UUID
     free_slots: int
     wait_ms: int
     # How far ahead of their due time the agent takes assignments; it starts them by its own timer.
     prefetch_ms: int = 2_000
+    # What is left of its resources; all of them if it does not say.
+    free_resources: Resources | None = None
+    # Sent before, and no answer came: whatever server gets it looks for what this request was given then.
+    repeated: bool = False
+
+
+class ArtifactSource(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An artifact of an earlier task: of one task, or of the newest of a job that succeeded and has it."""
+
+    path: str
+    job: str | None = None
+    task: UUID | None = None
+
+
+class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A file to be there before the work begins: with this content, or what a task has left behind."""
+
+    path: str
+    content: str | None = None
+    source: ArtifactSource | None = None
 
 
 class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to execute, with all templates rendered; exactly one of command and script is set."""
+    """What to execute, with all templates rendered; exactly one of command, script and executor is set."""
 
     command: list[str] | None = None
     script: str | None = None
@@ -105,6 +153,14 @@ class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     env: dict[str, str] = {}
     # None: a fresh directory per instance.
     workdir: str | None = None
+    # Of the host; None: the agent's own.
+    user: str | None = None
+    # Another executor than `command`, and what it is told; the executor itself knows what that means.
+    executor: str | None = None
+    options: dict[str, Any] = {}
+    # Files below the directory it runs in: written before, and kept afterwards (paths and patterns).
+    inputs: list[InputFile] = []
+    outputs: list[str] = []
 
 
 class Assignment(msgspec.Struct, frozen=True):
@@ -129,6 +185,8 @@ class Assignment(msgspec.Struct, frozen=True):
     lease_ms: int
     on_lost: str = "kill"
     traceparent: str | None = None
+    # What it takes of the agent's resources while it is there; zero takes nothing.
+    resources: Resources = Resources()
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -138,15 +196,48 @@ class Cancel(msgspec.Struct, frozen=True):
     token: UUID
 
 
+class Command(msgspec.Struct, frozen=True):
+    """Something else to do. Delivered again until it is acknowledged, and done once: `id` tells."""
+
+    id: UUID
+    kind: CommandKind
+    payload: dict[str, Any] = {}
+
+
 class Polled(msgspec.Struct, frozen=True):
     server_time: int
     assignments: list[Assignment] = []
     cancels: list[Cancel] = []
+    commands: list[Command] = []
 
 
-class Heartbeat(msgspec.Struct, frozen=True):
+class Progress(msgspec.Struct, frozen=True):
+    """How far a task says it has come, of 100."""
+
+    instance_id: UUID
+    token: UUID
+    percent: float
+    message: str = ""
+
+
+class HostUsage(msgspec.Struct, frozen=True):
+    """How busy an agent's host is; sizes in bytes."""
+
+    cpu_percent: float
+    # Of the last minute.
+    load: float
+    memory_total: int
+    memory_available: int
+    # Where the agent keeps its data.
+    disk_free: int
+
+
+class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: UUID
     held: list[Held]
+    # What has changed since the last heartbeat that was answered.
+    progress: list[Progress] = []
+    host: HostUsage | None = None
 
 
 class HeartbeatKept(msgspec.Struct, frozen=True):
@@ -155,6 +246,7 @@ class HeartbeatKept(msgspec.Struct, frozen=True):
     server_time: int
     kept: list[UUID] = []
     cancels: list[Cancel] = []
+    commands: list[Command] = []
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
@@ -162,6 +254,13 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
     instance_id: UUID
     token: UUID
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an attempt took of its host; memory in bytes."""
+
+    cpu_seconds: float | None = None
+    memory_peak: int | None = None
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
@@ -172,9 +271,14 @@ class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
     finished_at: int | None = None
     exit_code: int | None = None
     signal: int | None = None
+    # The kernel killed something of it for want of memory.
+    oom: bool = False
     # Why, when the status alone does not say: executor_error, spawn_failed, agent_shutdown, …
     reason: str | None = None
     message: str | None = None
+    # What it wrote to $HETUFLOW_OUTPUT, or returned.
+    output: dict[str, Any] | None = None
+    usage: Usage | None = None
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
@@ -243,3 +347,74 @@ class LogChunksTaken(msgspec.Struct, frozen=True):
     server_time: int
     # In the order of the chunks.
     results: list[LogResult]
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What became of a command; with an `error` it was understood and could not be done."""
+
+    command_id: UUID
+    result: dict[str, Any] = {}
+    error: str | None = None
+
+
+class Acknowledgements(msgspec.Struct, frozen=True):
+    session_id: UUID
+    acknowledgements: list[Acknowledgement]
+
+
+class AcknowledgementsTaken(msgspec.Struct, frozen=True):
+    """All of them are known now, also those that were before."""
+
+    server_time: int
+
+
+class StoreArtifact(msgspec.Struct, frozen=True):
+    """A piece of a file that an instance has left behind; `size` and `sha256` are those of the whole file."""
+
+    session_id: UUID
+    instance_id: UUID
+    token: UUID
+    path: str
+    size: int
+    sha256: str
+    offset: int
+    # As base64 in JSON.
+    data: bytes
+
+
+class ArtifactOutcome(StrEnum):
+    STORED = "stored"
+    # `length` is where the server is: send again from there.
+    OFFSET = "offset"
+    # Not this agent's instance: send nothing more of it.
+    REFUSED = "refused"
+    # The file, or all files of the instance together, are more than the server keeps.
+    TOO_LARGE = "too_large"
+
+
+class ArtifactStored(msgspec.Struct, frozen=True):
+    server_time: int
+    outcome: ArtifactOutcome
+    length: int
+
+
+class FetchArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Asks, for an instance the agent holds, for a piece of an artifact of the same namespace."""
+
+    session_id: UUID
+    instance_id: UUID
+    token: UUID
+    path: str
+    offset: int = 0
+    job: str | None = None
+    task: UUID | None = None
+    # As the first answer said: the next piece is of the same file, whatever has succeeded meanwhile.
+    source_instance_id: UUID | None = None
+
+
+class ArtifactFetched(msgspec.Struct, frozen=True):
+    server_time: int
+    source_instance_id: UUID
+    size: int
+    sha256: str
+    data: bytes

@@ -5,7 +5,7 @@ A field has the same name in the job file, here and in the database. Times are R
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
@@ -48,6 +48,8 @@ class TaskInstance(msgspec.Struct, frozen=True):
     priority: int
     due_at: datetime
     agent: str | None
+    # The only agent that may take it.
+    target_agent: str | None
     cancel_requested: bool
     reserved_at: datetime | None
     started_at: datetime | None
@@ -56,6 +58,12 @@ class TaskInstance(msgspec.Struct, frozen=True):
     signal: int | None
     reason: str | None
     message: str | None
+    # What it wrote to $HETUFLOW_OUTPUT, or returned.
+    output: dict[str, Any] | None = None
+    # {cpu_seconds, memory_peak}, as far as they are known.
+    usage: dict[str, Any] | None = None
+    # {percent, message} of one that runs and says so.
+    progress: dict[str, Any] | None = None
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -79,11 +87,98 @@ class Task(msgspec.Struct, frozen=True):
     created_by: str | None
     created_at: datetime
     finished_at: datetime | None
+    # Of its last attempt.
+    output: dict[str, Any] | None = None
 
 
 class TaskDetail(Task, frozen=True):
     # Oldest first.
     instances: list[TaskInstance] = []
+
+
+class Schedule(msgspec.Struct, frozen=True):
+    """When a job runs."""
+
+    id: UUID
+    namespace: str
+    job: str
+    job_id: UUID
+    name: str
+    kind: str
+    # A schedule of a disabled job does not fire either.
+    enabled: bool
+    job_enabled: bool
+    version: int
+    # Nothing fires before this; None: nothing fires.
+    next_fire_at: datetime | None
+    # Tasks made so far.
+    fired_count: int
+    created_at: datetime
+    updated_at: datetime
+    # The schedule as in the job's file, with defaults filled in.
+    spec: dict[str, Any]
+
+
+class NewScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /schedules`: another schedule for a job."""
+
+    job_id: UUID
+    # As in the job's file.
+    spec: dict[str, Any]
+
+
+class BackfillRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
+    """`POST /schedules/{id}/backfill`: the fires from `from` up to and including `to` once more."""
+
+    from_: datetime
+    to: datetime
+    max_parallel: int = 1
+    order: str = "oldest_first"
+    # On top of the schedule's own.
+    params: dict[str, Any] = {}
+    dry_run: bool = False
+
+
+class Backfill(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    # None in a dry run.
+    id: UUID | None = None
+    namespace: str
+    job: str
+    job_id: UUID
+    job_version: int
+    schedule: str
+    schedule_id: UUID
+    # running, cancelling, cancelled, failed or succeeded; "planned" in a dry run.
+    state: str
+    from_: datetime
+    to: datetime
+    max_parallel: int
+    params: dict[str, Any] = {}
+    # Fires in the range; so many have a task, so many of those have not ended, have ended, and have failed.
+    total: int
+    created: int = 0
+    running: int = 0
+    done: int = 0
+    failed: int = 0
+    created_by: str | None = None
+    created_at: datetime | None = None
+    cancelled_at: datetime | None = None
+    finished_at: datetime | None = None
+    # In a dry run: what would be made, in that order.
+    fires: list[datetime] | None = None
+
+
+class Artifact(msgspec.Struct, frozen=True):
+    """A file that an attempt has left behind."""
+
+    path: str
+    size: int
+    sha256: str
+    created_at: datetime
+
+
+class ArtifactList(msgspec.Struct, frozen=True):
+    items: list[Artifact]
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -94,6 +189,8 @@ class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Now if not given.
     run_at: datetime | None = None
     idempotency_key: str | None = None
+    # The name of the only agent that may take it; whichever suits if not given.
+    agent: str | None = None
 
 
 class RunsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -114,6 +211,16 @@ class ApplyAction(StrEnum):
     CREATED = "created"
     CHANGED = "changed"
     UNCHANGED = "unchanged"
+    REMOVED = "removed"
+
+
+class AppliedSchedule(msgspec.Struct, frozen=True):
+    """A schedule of an applied job."""
+
+    name: str
+    action: ApplyAction
+    # Paths of what differs from before.
+    changes: list[str] = []
 
 
 class AppliedDocument(msgspec.Struct, frozen=True):
@@ -125,11 +232,80 @@ class AppliedDocument(msgspec.Struct, frozen=True):
     version: int | None = None
     # Paths of what differs from before.
     changes: list[str] = []
+    # Of a job.
+    schedules: list[AppliedSchedule] = []
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
     dry_run: bool
     items: list[AppliedDocument]
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """A limit with a name, such as tool:claude."""
+
+    namespace: str
+    name: str
+    max: int
+    # Instances that count against it now; more than `max` for a while after that was lowered.
+    in_use: int
+
+
+class LimitRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    max: int
+    namespace: str = "default"
+
+
+class LimitChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    max: int
+
+
+class Calendar(msgspec.Struct, frozen=True):
+    """A named set of days that schedules of the namespace leave out, or keep to."""
+
+    namespace: str
+    name: str
+    version: int
+    labels: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+    # The calendar as in its file, with defaults filled in.
+    spec: dict[str, Any]
+
+
+class CalendarDay(msgspec.Struct, frozen=True):
+    date: date
+    # The holiday's name, `sat`, or the date itself where the calendar names that.
+    why: str
+
+
+class CalendarDays(msgspec.Struct, frozen=True):
+    items: list[CalendarDay]
+
+
+class ComingFire(msgspec.Struct, frozen=True):
+    """A fire of a schedule still to come, or several in a row that are skipped for the same reason."""
+
+    # None of one that is only tried out.
+    schedule_id: UUID | None
+    schedule: str
+    fire_at: datetime
+    # When it may start: later by its jitter.
+    due_at: datetime
+    # `fire_at` on the schedule's own clock.
+    local: str
+    timezone: str
+    # Why it makes no task, for people and for programs: calendar, blackout, end_at, max_count or disabled.
+    skipped: str | None
+    skip_code: str | None
+    # How many in a row are skipped so, the last of them at `last_fire_at`; 1 for a fire.
+    times: int
+    last_fire_at: datetime
+
+
+class ComingFires(msgspec.Struct, frozen=True):
+    items: list[ComingFire]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -138,6 +314,71 @@ class ServerInfo(msgspec.Struct, frozen=True):
     version: str
     schema_revision: str
     server_time: datetime
+
+
+class Server(msgspec.Struct, frozen=True):
+    """One process life of a server; after a restart it is another one."""
+
+    id: UUID
+    hostname: str
+    url: str | None
+    version: str
+    weight: int
+    # live, dead (not heard of for too long) or stopped.
+    status: str
+    leader: bool
+    # How many it looks after.
+    namespaces: int
+    started_at: datetime
+    heartbeat_at: datetime
+    stopped_at: datetime | None
+
+
+class Leader(msgspec.Struct, frozen=True):
+    """`GET /system/leader`."""
+
+    # None: nobody leads just now.
+    server: Server | None
+    # Grows with every change of leader.
+    epoch: int
+    since: datetime | None
+    renewed_at: datetime | None
+    expires_at: datetime | None
+
+
+class Namespace(msgspec.Struct, frozen=True):
+    name: str
+    weight: int
+    labels: dict[str, str]
+    created_at: datetime
+    updated_at: datetime
+    # The one that looks after it; None until it is bound.
+    server_id: UUID | None
+    hostname: str | None
+    bound_at: datetime | None
+    pinned: bool
+    # The hostname it stays on while a server there lives.
+    pinned_to: str | None
+    # Claims per second of late, by all servers' agents.
+    load: float
+
+
+class NamespaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    weight: int = 100
+    labels: dict[str, str] = {}
+
+
+class NamespaceChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # What is not given stays as it is.
+    weight: int | None = None
+    labels: dict[str, str] | None = None
+
+
+class BindRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # The id or hostname of a server that lives; without one a pin is taken away (`pinned` false).
+    server: str | None = None
+    pinned: bool = True
 
 
 class AgentSummary(msgspec.Struct, frozen=True):
@@ -152,6 +393,68 @@ class AgentSummary(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     version: str | None
     last_seen_at: datetime | None
+    # {cpu_percent, load, memory_total, memory_available, disk_free}, as its host said last.
+    host_usage: dict[str, Any] | None = None
+
+
+class Agent(AgentSummary, frozen=True):
+    namespaces: list[str] = []
+    taints: list[str] = []
+    pools: list[str] = []
+    executors: list[str] = []
+    # Users of its host that tasks may run as, beside its own.
+    run_as: list[str] = []
+    # How tasks are held to what they ask for: {memory: cgroup or rlimit, cpu: cgroup or null}.
+    limit_means: dict[str, str | None] | None = None
+    created_at: datetime | None = None
+    registered_at: datetime | None = None
+    # False once it was kicked: it has to be started again.
+    has_session: bool = True
+
+
+class HeldInstance(msgspec.Struct, frozen=True):
+    """What an agent has reserved or runs."""
+
+    id: UUID
+    task_id: UUID
+    namespace: str
+    job: str
+    status: str
+    due_at: datetime
+    started_at: datetime | None
+
+
+class AgentDetail(Agent, frozen=True):
+    # What it holds now, the oldest first; at most 500.
+    instances: list[HeldInstance] = []
+
+
+class KickRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # Give its running work to others at once, although its processes may still be running.
+    lose_running: bool = False
+
+
+class AgentCommand(msgspec.Struct, frozen=True):
+    """Something an agent was told to do, and what became of it."""
+
+    id: UUID
+    agent_id: UUID
+    agent: str
+    kind: str
+    payload: dict[str, Any]
+    state: str
+    attempts: int
+    created_by: str | None
+    created_at: datetime
+    next_attempt_at: datetime
+    expires_at: datetime
+    delivered_at: datetime | None
+    ended_at: datetime | None
+    # What the agent answered.
+    result: dict[str, Any] | None
+    # Why it could not be done, or why it was given up.
+    error: str | None
+    resent_as: UUID | None
 
 
 class QueueSummary(msgspec.Struct, frozen=True):

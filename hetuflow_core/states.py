@@ -34,7 +34,10 @@ class InstanceStatus(StrEnum):
 class HeldReason(StrEnum):
     """Why an instance may not be claimed yet."""
 
+    # Its schedule lets no two fires run at once: whether it may is decided when it is due.
     OVERLAP = "overlap"
+    # It is due and waits for the fire before it.
+    QUEUE = "queue"
     KEY = "key"
     PAUSED = "paused"
     FLOW = "flow"

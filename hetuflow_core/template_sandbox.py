@@ -76,6 +76,8 @@ _REFUSED: Final[dict[type[nodes.Node], str]] = {
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     template: Template
+    # Of a text that is one expression and nothing else: gives its value as JSON.
+    expression: Template | None
     names: frozenset[str]
     literals: tuple[str, ...]
 
@@ -90,7 +92,18 @@ def check(text: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def render(text: str, context: Mapping[str, Any], longest: int) -> str:
-    template = _compiled(text).template
+    return _generated(text, _compiled(text).template, context, longest)
+
+
+def evaluate(text: str, context: Mapping[str, Any], longest: int) -> Any:
+    """The value of a text that is one expression, of whatever type; any other text as `render` gives it."""
+    expression = _compiled(text).expression
+    if expression is None:
+        return render(text, context, longest)
+    return json.loads(_generated(text, expression, context, longest))
+
+
+def _generated(text: str, template: Template, context: Mapping[str, Any], longest: int) -> str:
     pieces: list[str] = []
     size = 0
     try:
@@ -123,7 +136,23 @@ def _compiled(text: str) -> _Compiled:
         raise Invalid(f"the template {_shown(text)} cannot be read: write it simpler.") from None
     inspection = _Inspection()
     inspection.visit(tree, depth=0)
-    return _Compiled(_environment.from_string(tree), frozenset(inspection.names), tuple(inspection.literals))
+    single = _is_expression(tree)
+    return _Compiled(
+        _environment.from_string(tree),
+        _value_environment.from_string(_value_environment.parse(text.strip())) if single else None,
+        frozenset(inspection.names),
+        tuple(inspection.literals),
+    )
+
+
+def _is_expression(tree: nodes.Template) -> bool:
+    (body,) = tree.body if len(tree.body) == 1 else (None,)
+    if not isinstance(body, nodes.Output):
+        return False
+    meant = [
+        node for node in body.nodes if not (isinstance(node, nodes.TemplateData) and not node.data.strip())
+    ]
+    return len(meant) == 1 and not isinstance(meant[0], nodes.TemplateData)
 
 
 class _Inspection:
@@ -326,7 +355,12 @@ _TESTS: Final[dict[str, Callable[..., bool]]] = {
 }
 
 
-def _make_environment() -> _Sandbox:
+def _value_as_json(value: Any) -> str:
+    _text(value)  # refuses what no text may hold either
+    return _json(value)
+
+
+def _make_environment(finalize: Callable[[Any], str]) -> _Sandbox:
     environment = _Sandbox(
         block_start_string=f"{_NEVER}%",
         block_end_string=f"%{_NEVER}",
@@ -335,7 +369,7 @@ def _make_environment() -> _Sandbox:
         keep_trailing_newline=True,
         optimized=False,
         undefined=_Missing,
-        finalize=_text,
+        finalize=finalize,
         autoescape=False,
         cache_size=0,
     )
@@ -345,4 +379,5 @@ def _make_environment() -> _Sandbox:
     return environment
 
 
-_environment: Final = _make_environment()
+_environment: Final = _make_environment(_text)
+_value_environment: Final = _make_environment(_value_as_json)

@@ -49,6 +49,18 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     return text
 
 
+def render_value(value: Any, context: Mapping[str, Any]) -> Any:
+    """A JSON value with every text in it rendered; a text that is one expression becomes what that gives."""
+    if isinstance(value, str):
+        _check_size(value)
+        return _sandbox().evaluate(value, context, LONGEST_TEXT) if _OPENING in value else value
+    if isinstance(value, Mapping):
+        return {key: render_value(item, context) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [render_value(item, context) for item in value]
+    return value
+
+
 def _check_size(template: str) -> None:
     if len(template.encode(errors="surrogatepass")) > LONGEST_TEXT:
         raise Invalid(

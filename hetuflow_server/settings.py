@@ -102,6 +102,14 @@ class HttpSettings(Section):
             example="https://hetuflow.example.com",
         ),
     ] = None
+    weight: Annotated[
+        int,
+        Key(
+            "How many namespaces this server looks after, relative to others; 0: only those pinned to it.",
+            least=0,
+            most=10_000,
+        ),
+    ] = 100
     stop_timeout: Annotated[
         timedelta,
         Key(
@@ -114,7 +122,10 @@ class HttpSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSettings(Section):
-    """How servers will elect the one that generates tasks; checked, and used once there are schedules."""
+    """How servers elect the one that binds namespaces to servers and looks after what they share.
+
+    Give all servers the same values.
+    """
 
     ttl: Annotated[
         timedelta,
@@ -143,7 +154,29 @@ class LeaderSettings(Section):
         ),
     ]
 
+    heartbeat_every: Annotated[
+        timedelta,
+        Key(
+            "How often each server says that it is there.",
+            least=timedelta(milliseconds=100),
+            most=timedelta(minutes=1),
+        ),
+    ] = timedelta(seconds=2)
+    dead_after: Annotated[
+        timedelta,
+        Key(
+            "A server not heard of for this long counts as dead, and others look after its namespaces.",
+            least=timedelta(milliseconds=200),
+            derived=Derived("four times heartbeat_every", lambda values, _: values["heartbeat_every"] * 4),
+            example=timedelta(seconds=8),
+        ),
+    ]
+
     def check(self) -> Iterator[Fault]:
+        if self.dead_after < 2 * self.heartbeat_every:
+            dead, beat = format_duration(self.dead_after), format_duration(self.heartbeat_every)
+            message = f"must be at least twice heartbeat_every: it is {dead} and heartbeat_every is {beat}"
+            yield Fault("dead_after", message)
         ttl, give_up, renew = (
             format_duration(one) for one in (self.ttl, self.give_up_after, self.renew_every)
         )
@@ -152,6 +185,16 @@ class LeaderSettings(Section):
         if self.renew_every >= self.give_up_after:
             message = f"must be shorter than give_up_after: it is {renew} and give_up_after is {give_up}"
             yield Fault("renew_every", message)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentsSettings(Section):
+    """Which agents are let in; what one agent does is set in its own `[agent]` section."""
+
+    require_approval: Annotated[
+        bool,
+        Key("Agents nobody has heard of get no work until `hetuflow agent approve` lets them."),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +213,30 @@ class RetentionSettings(Section):
         timedelta,
         Key("How long logs of tasks are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
     ] = timedelta(days=14)
+    artifacts: Annotated[
+        timedelta,
+        Key(
+            "How long files that tasks left behind are kept.",
+            least=timedelta(hours=1),
+            most=timedelta(days=3650),
+        ),
+    ] = timedelta(days=14)
+    artifact_cap: Annotated[
+        int,
+        Key(
+            "Most MiB of one file that a task leaves behind; of all its files four times that.",
+            least=1,
+            most=1024,
+        ),
+    ] = 64
+    log_cap: Annotated[
+        int,
+        Key(
+            "Most MiB of one stream of a log; a longer one is cut, a daemon's loses its oldest part.",
+            least=1,
+            most=1024 * 1024,
+        ),
+    ] = 64
     partition_ahead: Annotated[
         timedelta,
         Key(
@@ -190,6 +257,7 @@ class ServerSettings(Settings):
     database: DatabaseSettings
     server: HttpSettings
     leader: LeaderSettings
+    agents: AgentsSettings
     retention: RetentionSettings
     log: LogSettings
 
@@ -206,6 +274,7 @@ class StoreSettings(Settings):
     foreign_sections: ClassVar[Mapping[str, str]] = {
         "server": "hetuflow",
         "leader": "hetuflow",
+        "agents": "hetuflow",
         "retention": "hetuflow",
         **_FOREIGN,
     }

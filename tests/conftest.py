@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.databases import DatabaseServer, RunDatabases
 from tests.support.embedded import (  # noqa: F401 (fixtures)
@@ -23,6 +24,10 @@ from tests.support.embedded import (  # noqa: F401 (fixtures)
     reachable_place,
 )
 from tests.support.pristine import PristineDatabase
+
+# A machine with other things to do is slow at times: how long an example takes proves nothing.
+settings.register_profile("hetuflow", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("hetuflow")
 
 _RUN = pytest.StashKey[RunDatabases]()
 _WORKER_INPUT = "hetuflow_database_server"

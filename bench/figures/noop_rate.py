@@ -44,10 +44,10 @@ class Fleet:
 
 def measure(context: Context) -> Figure:
     fleets = [
-        Fleet(4, 50, R100, Aim(0.3, at_least=True)),
-        Fleet(4, 10, R100, Aim(0.1, at_least=True)),
+        Fleet(4, 50, R100, Aim(0.35, at_least=True)),
+        Fleet(4, 10, R100, Aim(0.2, at_least=True)),
         Fleet(4, 1, R1, Aim(0.1, at_least=True)),
-        Fleet(64, 1, R1, Aim(0.5, at_least=True)),
+        Fleet(64, 1, R1, Aim(0.4, at_least=True)),
     ]
     job = context.system.add_job("bench-noop", ["true"])
     bench = PgBench(context.system)

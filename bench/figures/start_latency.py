@@ -86,7 +86,7 @@ async def _with_simulated_agent(context: Context) -> list[Times]:
     rounds = []
     async with AsyncExitStack() as stack:
         [agent] = await stack.enter_async_context(simulated_agents(system, 1, 1))
-        caller = await stack.enter_async_context(_caller(context))
+        caller = await stack.enter_async_context(api_caller(context))
         notify = await stack.enter_async_context(notify_round_trip(system.database_url))
         for repetition in range(-1, context.pace.repetitions):
             context.say(f"latency, repetition {repetition + 1}: simulated agent")
@@ -94,7 +94,7 @@ async def _with_simulated_agent(context: Context) -> list[Times]:
             for _ in range(context.pace.triggers if repetition >= 0 else _WARM_UP):
                 polling = asyncio.create_task(_take_one(agent))
                 await asyncio.sleep(_PAUSE)
-                times[_HTTP].append(await _round_trip(caller))
+                times[_HTTP].append(await http_round_trip(caller))
                 times[_NOTIFY].append(await notify.seconds())
                 began = time.perf_counter()
                 answered = asyncio.create_task(_trigger(caller, job))
@@ -121,18 +121,18 @@ async def _take_one(agent: SimulatedAgent) -> tuple[float, float]:
 
 
 async def _with_real_agent(context: Context) -> list[Times]:
-    with _signal_pipe(context.system.folder / "runs") as pipe:
+    with signal_pipe(context.system.folder / "runs") as pipe:
         command = [shutil.which("sh") or "/bin/sh", "-c", f"echo >{pipe.path}"]
         job = context.system.add_job("bench-signal", command)
         rounds = []
-        async with _caller(context) as caller:
+        async with api_caller(context) as caller:
             for repetition in range(-1, context.pace.repetitions):
                 context.say(f"latency, repetition {repetition + 1}: real agent")
                 times: Times = defaultdict(list)
                 for _ in range(context.pace.triggers if repetition >= 0 else _WARM_UP):
                     # The agent still reports the previous command, and asks again.
                     await asyncio.sleep(4 * _PAUSE)
-                    times[_HTTP].append(await _round_trip(caller))
+                    times[_HTTP].append(await http_round_trip(caller))
                     times[_BARE].append(await _spawn_bare(command, pipe))
                     began = time.perf_counter()
                     answered = asyncio.create_task(_trigger(caller, job))
@@ -150,7 +150,7 @@ async def _spawn_bare(command: list[str], pipe: SignalPipe) -> float:
     return seconds
 
 
-async def _round_trip(caller: Connection) -> float:
+async def http_round_trip(caller: Connection) -> float:
     began = time.perf_counter()
     await caller.get("/healthz")
     return time.perf_counter() - began
@@ -162,7 +162,7 @@ async def _trigger(caller: Connection, job: str) -> float:
 
 
 @asynccontextmanager
-async def _caller(context: Context) -> AsyncIterator[Connection]:
+async def api_caller(context: Context) -> AsyncIterator[Connection]:
     headers = {"Authorization": f"Bearer {context.system.api_key}"}
     async with Connection(context.system.address, headers) as connection:
         yield connection
@@ -186,7 +186,7 @@ class SignalPipe:
 
 
 @contextmanager
-def _signal_pipe(path: Path) -> Iterator[SignalPipe]:
+def signal_pipe(path: Path) -> Iterator[SignalPipe]:
     os.mkfifo(path)
     # Open for writing too: without a writer the pipe would be at its end between two commands.
     descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK)

@@ -6,38 +6,32 @@ import asyncio
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
-from hetuflow_agent.executors.environment import marker_of
-from hetuflow_agent.executors.interface import Execution, SpawnFailed
-from hetuflow_agent.keeper.processes import Command, Processes
+from hetuflow_agent.executors.interface import Executor, Plan, SpawnFailed
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, RunSpec
 
 
-class CommandExecutor:
-    def __init__(self, processes: Processes) -> None:
-        self._processes = processes
+class CommandExecutor(Executor):
+    name: ClassVar[str] = "command"
 
-    async def start(
+    async def plan(
         self, assignment: Assignment, directory: ClaimDirectory, environment: Mapping[str, str]
-    ) -> Execution:
+    ) -> Plan:
         run = assignment.run
         cwd = Path(run.workdir) if run.workdir is not None else directory.work
         try:
-            argv = await asyncio.to_thread(arguments_of, run, directory)
-            command = Command(
-                argv=argv,
-                cwd=cwd,
-                env=environment,
-                stdout=directory.stream("stdout"),
-                stderr=directory.stream("stderr"),
-                marker=marker_of(assignment.instance_id),
-            )
-            return await self._processes.spawn(command)
+            # Only a script is written to disk; a command needs no trip to a thread.
+            if run.script is not None:
+                argv = await asyncio.to_thread(arguments_of, run, directory)
+            else:
+                argv = arguments_of(run, directory)
         except OSError as error:
-            raise SpawnFailed(_why(error, run, cwd)) from error
+            raise SpawnFailed(f"The script cannot be written ({error.strerror or error}).") from error
         except ValueError as error:
             raise SpawnFailed(f"The command cannot be started ({error}): correct the job.") from error
+        return Plan(argv, cwd, environment)
 
 
 def arguments_of(run: RunSpec, directory: ClaimDirectory) -> list[str]:
@@ -50,14 +44,3 @@ def arguments_of(run: RunSpec, directory: ClaimDirectory) -> list[str]:
     if not shell:
         raise ValueError("the job's shell is empty")
     return [*shell, str(directory.write_script(run.script))]
-
-
-def _why(error: OSError, run: RunSpec, cwd: Path) -> str:
-    # subprocess names the directory when it is that which is missing, the program otherwise.
-    if error.filename is not None and str(error.filename) == str(cwd):
-        return (
-            f"The working directory {cwd} cannot be entered ({error.strerror}): make it or correct the job."
-        )
-    program = run.command[0] if run.command else run.shell
-    why = error.strerror or error
-    return f"{program} cannot be started ({why}): install it on this host or correct the job."

@@ -43,6 +43,7 @@ def task_environment(
         "HETUFLOW_NAMESPACE": assignment.namespace,
         "HETUFLOW_JOB": assignment.job,
         "HETUFLOW_OUTPUT": str(directory.output),
+        "HETUFLOW_PROGRESS": str(directory.progress),
     }
     if assignment.traceparent is not None:
         own["TRACEPARENT"] = assignment.traceparent

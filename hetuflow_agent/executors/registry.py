@@ -13,29 +13,70 @@ from typing import Final
 import structlog
 
 from hetuflow_agent.executors.command import CommandExecutor
-from hetuflow_agent.executors.interface import Executor
-from hetuflow_agent.keeper.processes import Processes
+from hetuflow_agent.executors.http import HttpExecutor
+from hetuflow_agent.executors.interface import Executor, ExecutorHost, Unavailable
+from hetuflow_agent.executors.python import PythonExecutor
 from hetuflow_core.messages import RunSpec
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.executors")
 
 GROUP: Final = "hetuflow.executors"
-COMMAND: Final = "command"
 
-BUILT_IN: Final[Mapping[str, Callable[[Processes], Executor]]] = {COMMAND: CommandExecutor}
+# What an entry point leads to; another package may have got it wrong, which `_made` notices.
+Maker = Callable[[ExecutorHost], Executor]
+BUILT_IN: Final[Mapping[str, Maker]] = {
+    one.name: one for one in (CommandExecutor, HttpExecutor, PythonExecutor)
+}
 
 
-def load_executors(processes: Processes) -> dict[str, Executor]:
-    """Name → executor; one that cannot be loaded is left out and said so."""
-    makers = dict(BUILT_IN)
+def load_executors(host: ExecutorHost) -> dict[str, Executor]:
+    """Name → executor; one that cannot be had is left out and said so."""
+    makers: dict[str, Maker] = dict(BUILT_IN)
     for entry in entry_points(group=GROUP):
         try:
             makers[entry.name] = entry.load()
         except Exception:
             log.exception("An executor cannot be loaded and is left out.", executor=entry.name)
-    return {name: make(processes) for name, make in makers.items()}
+    made = {name: _made(name, make, host) for name, make in makers.items()}
+    return {name: executor for name, executor in made.items() if executor is not None}
 
 
-def executor_name(_run: RunSpec) -> str:
-    """Which executor an assignment asks for; so far everything assigned is a command or a script."""
-    return COMMAND
+def executor_name(run: RunSpec) -> str:
+    """Which executor an assignment asks for."""
+    return run.executor or CommandExecutor.name
+
+
+class Executors:
+    """All of them as a part of the agent."""
+
+    name = "executors"
+
+    def __init__(self, executors: Mapping[str, Executor]) -> None:
+        self._executors = executors
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        for name, executor in self._executors.items():
+            try:
+                await executor.stop()
+            except Exception:
+                log.exception("An executor did not stop in order.", executor=name)
+
+
+def _made(name: str, make: Maker, host: ExecutorHost) -> Executor | None:
+    try:
+        executor = make(host)
+    except Unavailable as error:
+        log.debug("An executor is not offered.", executor=name, why=str(error))
+        return None
+    except Exception:
+        log.exception("An executor cannot be made and is left out.", executor=name)
+        return None
+    said = getattr(executor, "name", None)
+    if said != name:
+        # A job would ask for one name and the agent offer another.
+        log.error("An executor is left out: its name must be that of its entry point.", entry=name, name=said)
+        return None
+    return executor

@@ -1,5 +1,21 @@
-"""Spawning, watching and killing of commands, with the standard library alone.
+"""The keeper: a small process that starts commands, watches them and outlives the agent.
 
-It runs inside the agent. It knows nothing of claims and servers, so that it can become a process of its own
-that outlives the agent.
+It knows nothing of servers and claims. It starts what the agent tells it to, under the key and at the instant
+the agent names; it ends what runs out of time or out of lease; it writes down how everything ended until the
+agent has said that it knows. An agent that was killed or replaced finds its work here again.
+
+    wire.py       what agent and keeper say to each other
+    journal.py    what is on disk: intents, processes, ends
+    record.py     one task of the keeper, and how it is told
+    fencing.py    when a lease that nobody renews costs a process its life
+    spawning.py   one process of a command
+    family.py     everything a command has started, found and killed
+    table.py      all tasks: from the intent to the end
+    service.py    the event loop around them
+    cgroups.py    control groups, where there are some
+    leftovers.py  what a keeper that was killed has left running
+    proc.py       what /proc tells
+
+Only the standard library is imported here: the keeper starts with `python -I -S`, in a few milliseconds and
+megabytes, and must not care what is installed anew beside it while it runs.
 """

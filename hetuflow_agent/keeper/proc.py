@@ -103,6 +103,15 @@ def tree(roots: Collection[int]) -> set[int]:
     return found
 
 
+def resident_bytes(pid: int) -> int:
+    """What a process has in memory of its own: shared pages are not counted for each that shares them."""
+    try:
+        fields = (_PROC / str(pid) / "statm").read_text(encoding="ascii").split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+
+
 def has_any_marker(pid: int, markers: set[bytes]) -> bool:
     """Whether the process was started with one of `markers` (NAME=value) in its environment."""
     try:

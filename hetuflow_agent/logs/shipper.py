@@ -18,6 +18,7 @@ import structlog
 
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.gateway_client import Session, Unanswered
+from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Conflict, HetuflowError, HostBlocked, Invalid, TooLarge
@@ -28,8 +29,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 
 _EVERY: Final = 0.2
 _REQUEST_BYTES: Final = 1024 * 1024
-# A claim may add one for each of its streams; servers take 200.
-_REQUEST_CHUNKS: Final = 199
+# The last claim may add several for each of its streams; servers take 200.
+_REQUEST_CHUNKS: Final = 190
 _LOOP_STOP: Final = 2.0
 
 
@@ -41,6 +42,12 @@ class FinishedRecords(Protocol):
     async def remove(self, tokens: Sequence[UUID]) -> None: ...
 
 
+class Disposal(Protocol):
+    """Does away with folders that are reported and shipped; blocks."""
+
+    def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None: ...
+
+
 class LogShipper:
     name = "log shipper"
 
@@ -49,15 +56,19 @@ class LogShipper:
         gateway: LogGateway,
         session: Session,
         records: FinishedRecords,
+        disposal: Disposal,
         *,
         timers: Timers,
         rng: random.Random,
         on_drained: Callable[[], None],
         stop_budget: float,
+        masking: Masking | None = None,
     ) -> None:
+        self._masking = masking or Masking()
         self._gateway = gateway
         self._session = session
         self._records = records
+        self._disposal = disposal
         self._on_drained = on_drained
         self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
@@ -89,12 +100,13 @@ class LogShipper:
 
     def follow(self, instance_id: UUID, token: UUID, directory: ClaimDirectory) -> None:
         """Begin to ship what appears in a claim's files."""
-        self._logs[token] = ClaimLog(instance_id, token, directory)
+        self._logs[token] = ClaimLog(instance_id, token, directory, self._masking)
 
-    def close(self, token: UUID) -> None:
-        """Nothing more will be written: what is there now is the whole log."""
+    def close(self, token: UUID, *, failed: bool = False) -> None:
+        """Nothing more will be written: what is there now is the whole log. `failed`: of such work."""
         found = self._logs.get(token)
         if found is not None:
+            found.failed = failed
             found.close()
             self._loop.wake()
 
@@ -138,7 +150,7 @@ class LogShipper:
             await self._pause(delay)
             return 0
         await self._clear()
-        # Small pieces wait for company; a full request means that there is more.
+        # Small pieces wait for company; a request that is half full means that there is more.
         return 1 if shipped >= _REQUEST_BYTES // 2 else 0
 
     async def _ship(self) -> int:
@@ -191,14 +203,18 @@ class LogShipper:
             self._on_drained()
 
     async def _clear(self) -> None:
-        """Remove folders of claims that are reported and shipped; then their records."""
+        """Do away with folders of claims that are reported and shipped; then with their records."""
         done = [found for found in self._logs.values() if found.taken and found.drained]
         for found in done:
             self._logs.pop(found.token, None)
         if not done:
             return
-        await asyncio.to_thread(_remove_all, done)
+        await asyncio.to_thread(self._dispose_all, done)
         await self._forget([found.token for found in done])
+
+    def _dispose_all(self, logs: Sequence[ClaimLog]) -> None:
+        for found in logs:
+            self._disposal.dispose(found.directory, failed=found.failed)
 
     async def _forget(self, tokens: Sequence[UUID]) -> None:
         with suppress(HostBlocked):  # the records stay, and the next start finds nothing to ship
@@ -208,8 +224,3 @@ class LogShipper:
         with suppress(TimeoutError):
             async with asyncio.timeout(delay):
                 await self._stopping.wait()
-
-
-def _remove_all(logs: Sequence[ClaimLog]) -> None:
-    for found in logs:
-        found.directory.remove()

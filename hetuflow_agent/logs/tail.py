@@ -10,6 +10,8 @@ from uuid import UUID
 
 import zstandard
 
+from hetuflow_agent.logs.holes import STEP, punch
+from hetuflow_agent.logs.masking import REACH, Masking
 from hetuflow_agent.workdir import STREAMS, ClaimDirectory
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
 
@@ -23,9 +25,12 @@ class StreamTail:
 
     name: str
     path: Path
+    masking: Masking = field(default_factory=Masking)
     offset: int = 0
     end: int | None = None
     refused: bool = False
+    # Before this the file is a hole.
+    hole: int = 0
 
     @property
     def drained(self) -> bool:
@@ -44,13 +49,40 @@ class StreamTail:
         if self.end is None:
             self.end = self.size()
 
-    def read(self, most: int) -> bytes:
-        """The next bytes; nothing when there are none (yet)."""
+    def read(self, most: int, ahead: int = 0) -> bytes:
+        """The next bytes, or those `ahead` of them, without secrets; nothing when there are none (yet)."""
         if self.refused:
+            self._discard()
             return b""
-        wanted = min(most, self.size() - self.offset)
-        if wanted <= 0:
+        size, offset = self.size(), self.offset + ahead
+        if size <= offset or most <= 0:
             return b""
+        reach = REACH if self.masking else 0
+        before = min(reach, offset)
+        window = self._window(offset - before, min(size, offset + most + reach))
+        if not self.masking:
+            return window
+        stop = min(len(window), before + most)
+        if self.end is None and offset - before + len(window) >= size:
+            # It still grows, and a secret may be half written.
+            stop = min(stop, max(before, self.masking.settled(window)))
+        return self.masking.masked(window, before, stop)
+
+    def moved(self) -> None:
+        """After `offset` has changed: what was shipped takes no more room on the disk."""
+        if self.end is None and self.offset - REACH - self.hole >= STEP:
+            stop = self.offset - REACH
+            punch(self.path, self.hole, stop)
+            self.hole = stop
+
+    def _discard(self) -> None:
+        """Nobody takes it any more, but it may go on for long."""
+        size = self.size()
+        if self.end is None and size - self.hole >= STEP:
+            punch(self.path, self.hole, size)
+            self.hole = size
+
+    def _window(self, start: int, stop: int) -> bytes:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -58,26 +90,28 @@ class StreamTail:
             self.refused = True
             return b""
         try:
-            data = os.pread(descriptor, wanted, self.offset)
+            data = os.pread(descriptor, stop - start, start)
         finally:
             os.close(descriptor)
-        if not data and self.end is not None:
+        if start + len(data) <= self.offset and self.end is not None:
             self.end = self.offset  # it was cut shorter after its end
         return data
 
 
 @dataclass(slots=True)
 class ClaimLog:
-    """The streams of one claim. `taken` says that the server has answered the claim's result."""
+    """The streams of one claim. `taken`: the server has answered the result, a failure if `failed`."""
 
     instance_id: UUID
     token: UUID
     directory: ClaimDirectory
+    masking: Masking = field(default_factory=Masking)
     streams: dict[str, StreamTail] = field(init=False)
     taken: bool = False
+    failed: bool = False
 
     def __post_init__(self) -> None:
-        self.streams = {name: StreamTail(name, self.directory.stream(name)) for name in STREAMS}
+        self.streams = {name: StreamTail(name, self.directory.stream(name), self.masking) for name in STREAMS}
 
     @property
     def drained(self) -> bool:
@@ -88,15 +122,16 @@ class ClaimLog:
             stream.close()
 
     def chunks(self, most: int) -> list[LogChunk]:
-        """What each stream has next: at most one chunk per stream, `most` bytes together."""
+        """What each stream has next, `most` bytes together: half for the first, so that both come along."""
         found = []
-        for stream in self.streams.values():
-            data = stream.read(min(most, CHUNK_BYTES))
-            if data:
+        for stream, share in zip(self.streams.values(), (most - most // 2, most), strict=True):
+            ahead, room = 0, min(share, most)
+            while data := stream.read(min(room, CHUNK_BYTES), ahead):
                 packed = zstandard.ZstdCompressor(level=_LEVEL).compress(data)
-                found.append(
-                    LogChunk(self.instance_id, self.token, stream.name, stream.offset, len(data), packed)
-                )
+                at = stream.offset + ahead
+                found.append(LogChunk(self.instance_id, self.token, stream.name, at, len(data), packed))
+                ahead += len(data)
+                room -= len(data)
                 most -= len(data)
         return found
 
@@ -110,3 +145,4 @@ class ClaimLog:
                 stream.offset = result.length
             case LogOutcome.REFUSED:
                 stream.refused = True
+        stream.moved()

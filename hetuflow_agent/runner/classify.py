@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from hetuflow_agent.keeper.processes import Exit
+from hetuflow_agent.processes.command import Exit, Failure
+from hetuflow_core.messages import Usage
 from hetuflow_core.states import InstanceStatus
 
-# Of the lease, counted from the moment the last heartbeat that succeeded was sent.
-TERM_AT: Final = 0.6
-KILL_AT: Final = 0.85
+# Ends whose folders somebody may want to look into.
+FAILURES: Final = frozenset({InstanceStatus.FAILED, InstanceStatus.TIMED_OUT, InstanceStatus.LOST})
 
 
 class Ending(StrEnum):
@@ -23,6 +24,8 @@ class Ending(StrEnum):
     UNWANTED = "unwanted"
     LEASE_LOST = "lease_lost"
     AGENT_SHUTDOWN = "agent_shutdown"
+    OUTPUT_LIMIT = "output_limit"
+    MEMORY_LIMIT = "memory_limit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,35 +35,73 @@ class Verdict:
     message: str | None = None
     exit_code: int | None = None
     signal: int | None = None
+    usage: Usage | None = None
+    oom: bool = False
+
+
+def usage_of(end: Exit) -> Usage | None:
+    if end.cpu_seconds is None and end.memory_peak is None:
+        return None
+    return Usage(end.cpu_seconds, end.memory_peak)
 
 
 def classify(end: Exit, ending: Ending | None) -> Verdict | None:
-    """The verdict on a process that ended; None when nobody wants to know."""
-    match ending:
-        case Ending.UNWANTED:
-            return None
-        case Ending.CANCELLED:
-            return Verdict(InstanceStatus.CANCELLED, exit_code=end.exit_code, signal=end.signal)
-        case Ending.TIMED_OUT:
-            return Verdict(InstanceStatus.TIMED_OUT, exit_code=end.exit_code, signal=end.signal)
-        case Ending.LEASE_LOST | Ending.AGENT_SHUTDOWN:
-            return Verdict(InstanceStatus.LOST, ending.value, exit_code=end.exit_code, signal=end.signal)
+    """The verdict on something that ended, for this reason of ours; None when nobody wants to know."""
+    if end.lost is not None:
+        return Verdict(InstanceStatus.LOST, end.lost)
+    if end.failure is not None:
+        return _not_started(end.failure)
+    verdict = _judge(end, ending)
+    if verdict is None:
+        return None
+    return replace(verdict, exit_code=end.exit_code, signal=end.signal, usage=usage_of(end), oom=end.oom)
+
+
+_MEMORY_LIMIT: Final = (
+    "It used more memory than the job asks for: use less, or raise placement.resources.memory."
+)
+_OUTPUT_LIMIT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."
+
+_ENDED_BY_US: Final[Mapping[Ending, Verdict | None]] = {
+    Ending.UNWANTED: None,
+    Ending.CANCELLED: Verdict(InstanceStatus.CANCELLED),
+    Ending.TIMED_OUT: Verdict(InstanceStatus.TIMED_OUT),
+    Ending.LEASE_LOST: Verdict(InstanceStatus.LOST, Ending.LEASE_LOST.value),
+    Ending.AGENT_SHUTDOWN: Verdict(InstanceStatus.LOST, Ending.AGENT_SHUTDOWN.value),
+    Ending.MEMORY_LIMIT: Verdict(InstanceStatus.FAILED, Ending.MEMORY_LIMIT.value, _MEMORY_LIMIT),
+    Ending.OUTPUT_LIMIT: Verdict(InstanceStatus.FAILED, Ending.OUTPUT_LIMIT.value, _OUTPUT_LIMIT),
+}
+
+
+def _judge(end: Exit, ending: Ending | None) -> Verdict | None:
+    if ending is not None:
+        return _ENDED_BY_US[ending]
     if end.exit_code == 0:
-        return Verdict(InstanceStatus.SUCCEEDED, exit_code=0)
-    return Verdict(InstanceStatus.FAILED, exit_code=end.exit_code, signal=end.signal)
+        return Verdict(InstanceStatus.SUCCEEDED)
+    return Verdict(InstanceStatus.FAILED, end.reason, end.message)
 
 
-class Fence(StrEnum):
-    """What an agent without word from the server has to do to a process by itself."""
+def _not_started(failure: Failure) -> Verdict:
+    if failure.what == "journal":
+        # Not the job's fault, and another host may have room.
+        return Verdict(
+            InstanceStatus.LOST,
+            "agent_blocked",
+            f"The agent cannot write down what it starts ({failure.error}): check its disk.",
+        )
+    return Verdict(InstanceStatus.FAILED, "spawn_failed", failure.error)
 
-    LEAVE = "leave"
-    TERM = "term"
-    KILL = "kill"
+
+_SENTENCES: Final[Mapping[str, str]] = {
+    "cwd": "The working directory {cwd} cannot be entered ({error}): make it or correct the job.",
+    "command": "The command cannot be started ({error}): correct the job.",
+    "output": "The files for its output cannot be opened ({error}): check the agent's data folder.",
+    "user": "It cannot be run as the user the job names ({error}): correct run.user or agent.run_as.",
+    "program": "{program} cannot be started ({error}): install it on this host or correct the job.",
+}
 
 
-def fence(now: float, renewed_at: float, lease: float) -> Fence:
-    """All in seconds of boottime: a machine that slept has lost its leases too."""
-    silent = now - renewed_at
-    if silent >= KILL_AT * lease:
-        return Fence.KILL
-    return Fence.TERM if silent >= TERM_AT * lease else Fence.LEAVE
+def describe(failure: Failure, program: str, cwd: str) -> Failure:
+    """The failure in a sentence for the user of the job."""
+    sentence = _SENTENCES.get(failure.what, "{error}")
+    return Failure(failure.what, sentence.format(cwd=cwd, program=program, error=failure.error))

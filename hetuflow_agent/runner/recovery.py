@@ -1,101 +1,127 @@
-"""What an earlier life of this agent has left: processes without a watcher, results without an answer.
+"""What an earlier life of this agent has left: work at the keeper, and results without an answer.
 
-Nobody was there to see how its processes end, so those that live are ended and all of them are lost, with
-reason `agent_restarted`, or `host_reboot` after one. Results that were on disk are reported as they are.
+Before the agent registers, everything on record is held, so that the registration can name it. Afterwards
+each claim goes on at the step it had reached: what the keeper has is watched again, what it never heard of is
+started if the server still lets us, and results are reported as they are.
 """
 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 
 import structlog
 
-from hetuflow_agent.executors.environment import marker_of
-from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
-from hetuflow_agent.keeper.proc import Identity, boot_id
-from hetuflow_agent.logs.shipper import LogShipper
-from hetuflow_agent.outbox import JournalEntry, Outbox
-from hetuflow_agent.runner.attempt import ReportDesk
-from hetuflow_agent.runner.claims import Claims
-from hetuflow_agent.server_clock import ServerClock
-from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
+from hetuflow_agent.gateway_client import Session
+from hetuflow_agent.outbox import JournalEntry
+from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.runner.classify import FAILURES
+from hetuflow_agent.runner.runner import Runner
+from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.recovery")
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """A claim to go on with; without a child it is asked for its start again."""
+
+    entry: JournalEntry
+    child: Child | None
+
+
 class Recovery:
-    """Runs once, before the agent registers, so that the registration can name what is yet to be reported."""
+    """Runs once, before the agent registers."""
 
     name = "recovery"
 
-    def __init__(
-        self,
-        data: DataDirectory,
-        outbox: Outbox,
-        *,
-        claims: Claims,
-        shipper: LogShipper,
-        desk: ReportDesk,
-        server_clock: ServerClock,
-    ) -> None:
-        self._data = data
-        self._outbox = outbox
-        self._claims = claims
-        self._shipper = shipper
-        self._desk = desk
-        self._server_clock = server_clock
+    def __init__(self, workshop: Workshop) -> None:
+        self._workshop = workshop
+        self.unfinished: list[Unfinished] = []
 
     async def start(self) -> None:
-        await self._end_orphans()
-        kept = await self._take_up_results()
-        strays = await asyncio.to_thread(self._data.strays, kept)
+        kept = await self._take_up_claims()
+        kept |= await self._take_up_results()
+        strays = await asyncio.to_thread(self._workshop.data.strays, kept)
         for stray in strays:
             await asyncio.to_thread(stray.remove)
+        abandoned = self._workshop.processes.abandon_unclaimed()
+        if abandoned:
+            log.warning("The keeper ran what is not on record; it is ended.", tasks=abandoned)
 
     async def stop(self) -> None:
         pass
 
-    async def _end_orphans(self) -> None:
-        entries = await self._outbox.journal()
-        if not entries:
-            return
-        leftovers = [Leftover(_identity(entry), marker_of(entry.instance_id)) for entry in entries]
-        ended = await asyncio.to_thread(end_leftovers, leftovers)
-        log.warning("Work of an earlier agent process is lost.", claims=len(entries), processes_ended=ended)
-        for entry in entries:
-            await self._outbox.put(self._lost(entry), entry.directory)
+    async def _take_up_claims(self) -> set[str]:
+        """Hold every claim under way; the names of the folders they need."""
+        workshop, kept = self._workshop, set()
+        for entry in await workshop.outbox.journal():
+            assignment = entry.assignment
+            kept.add(entry.directory)
+            if entry.started:
+                await workshop.outbox.put(self._lost(entry), entry.directory)
+                continue
+            child = workshop.processes.adopt(assignment.token)
+            workshop.claims.hold(assignment.instance_id, assignment.token, assignment.lease_ms / 1000)
+            directory = ClaimDirectory(workshop.data.instances / entry.directory)
+            workshop.shipper.follow(assignment.instance_id, assignment.token, directory)
+            self.unfinished.append(Unfinished(entry, child))
+        return kept
 
     async def _take_up_results(self) -> set[str]:
         """Have everything on record reported and shipped; the names of the folders that takes."""
-        kept = set()
-        for found in await self._outbox.finished():
+        workshop, kept = self._workshop, set()
+        for found in await workshop.outbox.finished():
             finish = found.finish
             kept.add(found.directory)
-            directory = ClaimDirectory(self._data.instances / found.directory)
-            self._shipper.follow(finish.instance_id, finish.token, directory)
-            self._shipper.close(finish.token)
+            if workshop.processes.adopt(finish.token) is not None:
+                workshop.processes.forget(finish.token)
+            directory = ClaimDirectory(workshop.data.instances / found.directory)
+            workshop.shipper.follow(finish.instance_id, finish.token, directory)
+            workshop.shipper.close(finish.token, failed=finish.status in FAILURES)
             if found.taken:
-                await self._shipper.taken([finish.token])
+                await workshop.shipper.taken([finish.token])
             else:
-                self._claims.hold(finish.instance_id, finish.token)
-                self._desk.submit(finish)
+                workshop.claims.hold(finish.instance_id, finish.token)
+                workshop.desk.submit(finish)
         return kept
 
     def _lost(self, entry: JournalEntry) -> Finish:
-        rebooted = entry.boot_id is not None and entry.boot_id != boot_id()
+        """Of work that lived in the process which is gone."""
         return Finish(
-            instance_id=entry.instance_id,
-            token=entry.token,
+            instance_id=entry.assignment.instance_id,
+            token=entry.assignment.token,
             status=InstanceStatus.LOST,
-            started_at=entry.started_at,
-            finished_at=self._server_clock.now_ms(),
-            reason="host_reboot" if rebooted else "agent_restarted",
+            finished_at=self._workshop.server_clock.now_ms(),
+            reason="agent_restarted",
         )
 
 
-def _identity(entry: JournalEntry) -> Identity | None:
-    if entry.pid is None or entry.start_ticks is None or entry.boot_id is None:
-        return None
-    return Identity(entry.pid, entry.start_ticks, entry.boot_id)
+class Readoption:
+    """Runs once, after the agent has registered: the server has said by then what is still ours."""
+
+    name = "readoption"
+
+    def __init__(self, recovery: Recovery, session: Session, runner: Runner) -> None:
+        self._recovery = recovery
+        self._session = session
+        self._runner = runner
+
+    async def start(self) -> None:
+        unfinished, self._recovery.unfinished = self._recovery.unfinished, []
+        for found in unfinished:
+            assignment = found.entry.assignment
+            wanted = found.child is None or found.child.exit.done() or self._is_ours(found)
+            self._runner.resume(assignment, found.child, wanted=wanted)
+        adopted = sum(1 for found in unfinished if found.child is not None)
+        if unfinished:
+            log.info("Work of an earlier agent process goes on.", claims=len(unfinished), adopted=adopted)
+
+    async def stop(self) -> None:
+        pass
+
+    def _is_ours(self, found: Unfinished) -> bool:
+        return found.entry.assignment.instance_id in self._session.adopted

@@ -6,14 +6,20 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable
+from enum import StrEnum
+from pathlib import Path
 from typing import Final
 from uuid import UUID
 
 import structlog
 
-from hetuflow_agent.runner.attempt import Attempt, Workshop
-from hetuflow_agent.runner.classify import Ending, Fence
-from hetuflow_core.messages import Assignment, Cancel, Held
+from hetuflow_agent.keeper.fencing import Fence
+from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.runner.attempt import Attempt
+from hetuflow_agent.runner.classify import Ending
+from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_core.messages import Assignment, Cancel, HeartbeatKept, Held
+from hetuflow_core.placement import Resources, free, total
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner")
 
@@ -23,33 +29,79 @@ _KILL_MARGIN: Final = 1.0
 _LAST_WAIT: Final = 3.0
 
 
+class OnStop(StrEnum):
+    """What a stopping agent does with work that runs."""
+
+    LEAVE = "leave"
+    DRAIN = "drain"
+    END = "end"
+
+
 class Runner:
     name = "runner"
 
-    def __init__(self, workshop: Workshop, *, slots: int) -> None:
+    def __init__(
+        self,
+        workshop: Workshop,
+        *,
+        slots: int,
+        resources: Resources | None = None,
+        on_stop: OnStop = OnStop.LEAVE,
+    ) -> None:
         self._workshop = workshop
         self._slots = slots
+        self._resources = resources or Resources()
+        self._on_stop = on_stop
         self._lock = threading.Lock()
         self._attempts: dict[UUID, Attempt] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._worked: set[UUID] = set()
         self._stopping = False
-        self._on_slot_free: Callable[[], None] = lambda: None
+        self._takes_work = True
+        self._on_slot_free: list[Callable[[], None]] = []
 
     async def start(self) -> None:
         self._stopping = False
 
     async def stop(self) -> None:
-        """Give back what has not started, end what runs, record it; the reporter takes it from there."""
+        """Give back what has not started; leave, await or end what runs. The reporter takes it from there."""
         self._stopping = True
+        if self._on_stop is OnStop.DRAIN:
+            for attempt in self.attempts():
+                if not attempt.runs:
+                    attempt.leave()
+            if self._tasks:
+                log.info("Waiting for tasks to end.", count=len(self._tasks))
+                await asyncio.wait(self._tasks)
+            return
         for attempt in self.attempts():
-            attempt.request_end(Ending.AGENT_SHUTDOWN)
+            if self._on_stop is OnStop.LEAVE:
+                attempt.leave()
+            else:
+                attempt.request_end(Ending.AGENT_SHUTDOWN)
         await self._wait(self._workshop.stop_grace + _KILL_MARGIN)
         if self._tasks:
             await asyncio.gather(*(asyncio.to_thread(attempt.kill) for attempt in self.attempts()))
             await self._wait(_LAST_WAIT)
 
+    def lose_place(self) -> None:
+        """Another process is this agent now: nothing of ours may go on. From any thread."""
+        self._on_stop = OnStop.END
+        self._workshop.processes.end_on_stop = True
+
     def on_slot_free(self, callback: Callable[[], None]) -> None:
-        self._on_slot_free = callback
+        """Have `callback` called when more work may be taken, or less is under way."""
+        self._on_slot_free.append(callback)
+
+    def take_work(self, takes: bool) -> None:
+        """Whether more work is asked for; what is here is finished either way."""
+        self._takes_work = takes
+        self._tell_slot_free()
+
+    def resize(self, slots: int) -> None:
+        """Work on more or fewer at once from now on; what is under way goes on."""
+        self._slots = slots
+        self._tell_slot_free()
 
     def attempts(self) -> tuple[Attempt, ...]:
         with self._lock:
@@ -57,11 +109,23 @@ class Runner:
 
     def free_slots(self) -> int:
         """How many assignments may be taken now."""
-        if self._stopping or not self._workshop.data.has_room():
+        if self._stopping or not self._takes_work or self.blocked():
             return 0
-        active = len(self._attempts)
+        # A result that is being written down holds no slot.
+        active = len(self._attempts) - len(self._worked)
         unreported = len(self._workshop.claims) - active
         return max(0, min(self._slots - active, _MOST_UNREPORTED - unreported))
+
+    def blocked(self) -> bool:
+        """Whether it is the host that keeps us from taking work, which nobody tells us the end of."""
+        workshop = self._workshop
+        return not workshop.processes.connected or not workshop.data.has_room()
+
+    def free_resources(self) -> Resources:
+        """What tasks may still take, of those that ask for resources."""
+        return free(
+            self._resources, total(one.assignment.resources for one in self.attempts() if not one.worked)
+        )
 
     def accept(self, assignments: Iterable[Assignment]) -> int:
         """Begin these; one that is held already is the same answer again."""
@@ -69,9 +133,16 @@ class Runner:
         for assignment in assignments:
             if self._stopping or self._workshop.claims.holds(assignment.token):
                 continue
-            self._begin(assignment)
+            self._begin(Attempt(assignment, self._workshop))
             begun += 1
         return begun
+
+    def resume(self, assignment: Assignment, child: Child | None, *, wanted: bool) -> None:
+        """Go on with an attempt of an earlier life of this agent, where that had left it."""
+        attempt = Attempt(assignment, self._workshop, resumed=True, child=child)
+        if not wanted:
+            attempt.request_end(Ending.UNWANTED)
+        self._begin(attempt)
 
     def cancel(self, cancels: Iterable[Cancel]) -> None:
         for cancel in cancels:
@@ -79,28 +150,36 @@ class Runner:
             if attempt is not None:
                 attempt.request_end(Ending.CANCELLED)
 
-    def renew(self, sent: Collection[Held], kept: Collection[UUID], sent_at: float) -> None:
-        """The server has renewed these, counted from when we asked. From any thread."""
-        kept = set(kept)
+    def renew(self, sent: Collection[Held], answer: HeartbeatKept, sent_at: float) -> None:
+        """The server has renewed what it keeps, counted from when we asked. From any thread."""
+        kept = set(answer.kept)
         for held in sent:
             if held.instance_id in kept:
                 with self._lock:
                     attempt = self._attempts.get(held.token)
                 if attempt is not None:
                     attempt.renewed_at = max(attempt.renewed_at, sent_at)
+        # The keeper takes the time for everything it has: what is not renewed has to be named with it.
+        self._workshop.processes.renew(
+            sent_at, stop=[held.token for held in _no_longer_ours(sent, kept, answer.cancels)]
+        )
 
     def obey(self, sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]) -> None:
         """Stop what was asked for and is neither kept nor cancelled; only what was asked for."""
         self.cancel(cancels)
-        spared = {*kept, *(cancel.instance_id for cancel in cancels)}
-        for held in sent:
+        for held in _no_longer_ours(sent, kept, cancels):
             attempt = self._attempts.get(held.token)
-            if attempt is not None and held.instance_id not in spared:
+            if attempt is not None:
                 log.warning(
                     "The server no longer counts this as ours; it is stopped.",
                     instance_id=str(held.instance_id),
                 )
                 attempt.request_end(Ending.UNWANTED)
+
+    def progress_files(self) -> dict[tuple[UUID, UUID], Path]:
+        """Where what runs says how far it has come, by (instance, token). From any thread."""
+        files = [(one.assignment, one.progress_file) for one in self.attempts()]
+        return {(one.instance_id, one.token): file for one, file in files if file is not None}
 
     def hold_to_leases(self, now: float) -> None:
         """End what ran out of lease while the server was silent. From the fence's thread."""
@@ -113,11 +192,12 @@ class Runner:
                     instance_id=str(attempt.assignment.instance_id),
                 )
 
-    def _begin(self, assignment: Assignment) -> None:
-        attempt = Attempt(assignment, self._workshop)
+    def _begin(self, attempt: Attempt) -> None:
+        assignment = attempt.assignment
         token = assignment.token
         with self._lock:
             self._attempts[token] = attempt
+        attempt.on_worked = lambda: self._note_worked(token)
         self._workshop.claims.hold(assignment.instance_id, token, attempt.lease)
         # A context of its own: what the poller binds to its log lines is not the attempt's.
         task = asyncio.create_task(
@@ -126,14 +206,31 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._note_end(token, done))
 
+    def _note_worked(self, token: UUID) -> None:
+        self._worked.add(token)
+        self._tell_slot_free()
+
     def _note_end(self, token: UUID, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         with self._lock:
             self._attempts.pop(token, None)
+        self._worked.discard(token)
         if not task.cancelled() and task.exception() is not None:
             log.error("An attempt could not be brought to its end.", exc_info=task.exception())
-        self._on_slot_free()
+        self._tell_slot_free()
+
+    def _tell_slot_free(self) -> None:
+        for callback in self._on_slot_free:
+            callback()
 
     async def _wait(self, seconds: float) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
+
+
+def _no_longer_ours(
+    sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]
+) -> list[Held]:
+    """What we asked about and the server neither keeps nor cancels; only what we asked about."""
+    spared = {*kept, *(cancel.instance_id for cancel in cancels)}
+    return [held for held in sent if held.instance_id not in spared]

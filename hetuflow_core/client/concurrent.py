@@ -12,7 +12,16 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import httpx
 
-from hetuflow_core.client import following, operations, watching
+from hetuflow_core.client import (
+    agent_operations,
+    calendar_operations,
+    cluster_operations,
+    following,
+    operations,
+    preview_operations,
+    schedule_operations,
+    watching,
+)
 from hetuflow_core.client.blocking import with_self
 from hetuflow_core.client.endpoint import Endpoint
 from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Now, Open, Pause, Plan, Read, Send, Stream
@@ -146,6 +155,7 @@ class AsyncHetuflow(AwaitedTransport):
     job_by_id = _call(operations.job_by_id)
     run = _call(operations.run)
     run_many = _call(operations.run_many)
+    enqueue = _call(operations.enqueue)
     task = _call(operations.task)
     tasks = _iteration(operations.tasks)
     cancel = _call(operations.cancel)
@@ -155,5 +165,60 @@ class AsyncHetuflow(AwaitedTransport):
     logs = _call(operations.logs)
     log_chunks = _iteration(operations.log_chunks)
     follow_logs = _iteration(following.follow_logs)
+    artifacts = _call(operations.artifacts)
+    artifact_chunks = _iteration(operations.artifact_chunks)
+    limits = _iteration(operations.limits)
+    limit = _call(operations.limit)
+    create_limit = _call(operations.create_limit)
+    set_limit = _call(operations.set_limit)
+    delete_limit = _call(operations.delete_limit)
+    calendars = _iteration(calendar_operations.calendars)
+    calendar = _call(calendar_operations.calendar)
+    calendar_days = _call(calendar_operations.calendar_days)
+    create_calendar = _call(calendar_operations.create_calendar)
+    change_calendar = _call(calendar_operations.change_calendar)
+    delete_calendar = _call(calendar_operations.delete_calendar)
+    servers = _iteration(cluster_operations.servers)
+    server = _call(cluster_operations.server)
+    leader = _call(cluster_operations.leader)
+    namespaces = _iteration(cluster_operations.namespaces)
+    namespace = _call(cluster_operations.namespace)
+    create_namespace = _call(cluster_operations.create_namespace)
+    set_namespace = _call(cluster_operations.set_namespace)
+    bind_namespace = _call(cluster_operations.bind_namespace)
+    unbind_namespace = _call(cluster_operations.unbind_namespace)
+    coming_fires_of_job = _call(preview_operations.coming_fires_of_job)
+    coming_fires = _call(preview_operations.coming_fires)
     info = _call(operations.info)
     status = _call(operations.status)
+    agents = _iteration(agent_operations.agents)
+    agent = _call(agent_operations.agent)
+    agent_by_id = _call(agent_operations.agent_by_id)
+    approve_agent = _call(agent_operations.approve_agent)
+    drain_agent = _call(agent_operations.drain_agent)
+    resume_agent = _call(agent_operations.resume_agent)
+    kick_agent = _call(agent_operations.kick_agent)
+    delete_agent = _call(agent_operations.delete_agent)
+    shutdown_agent = _call(agent_operations.shutdown_agent)
+    configure_agent = _call(agent_operations.configure_agent)
+    agent_metrics = _call(agent_operations.agent_metrics)
+    agent_commands = _iteration(agent_operations.agent_commands)
+    agent_command = _call(agent_operations.agent_command)
+    resend_agent_command = _call(agent_operations.resend_agent_command)
+    wait_for_command = _call(agent_operations.wait_for_command)
+    schedules = _iteration(schedule_operations.schedules)
+    schedule = _call(schedule_operations.schedule)
+    schedule_by_id = _call(schedule_operations.schedule_by_id)
+    add_schedule = _call(schedule_operations.add_schedule)
+    change_schedule = _call(schedule_operations.change_schedule)
+    enable_schedule = _call(schedule_operations.enable_schedule)
+    disable_schedule = _call(schedule_operations.disable_schedule)
+    delete_schedule = _call(schedule_operations.delete_schedule)
+    enable_job = _call(schedule_operations.enable_job)
+    disable_job = _call(schedule_operations.disable_job)
+    delete_job = _call(schedule_operations.delete_job)
+    backfill = _call(schedule_operations.backfill)
+    backfills = _iteration(schedule_operations.backfills)
+    backfill_by_id = _call(schedule_operations.backfill_by_id)
+    cancel_backfill = _call(schedule_operations.cancel_backfill)
+    follow_backfill = _iteration(schedule_operations.follow_backfill)

@@ -22,11 +22,17 @@ from hetuflow_core.client.exchange import (
 )
 from hetuflow_core.client.problems import decoded, error_of
 from hetuflow_core.client.retrying import answered
+from hetuflow_core.client.task import TaskFunction
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import (
     ApplyRequest,
     ApplyResult,
+    Artifact,
+    ArtifactList,
     Job,
+    Limit,
+    LimitChange,
+    LimitRequest,
     Page,
     QueueSummary,
     RunRequest,
@@ -79,11 +85,32 @@ def run(
     priority: int | None = None,
     run_at: datetime | None = None,
     idempotency_key: str | None = None,
+    agent: str | None = None,
 ) -> Plan[TaskDetail]:
-    """Start a task of the job. With an idempotency key a second call gives the task of the first."""
-    request = RunRequest(dict(params or {}), priority, run_at, idempotency_key)
+    """Start a task of the job. With an idempotency key a second call gives the task of the first.
+
+    `agent` names the only agent that may take it; whichever suits if not given.
+    """
+    request = RunRequest(dict(params or {}), priority, run_at, idempotency_key, agent)
     path = f"/jobs/{_segment(job_id)}/run"
     return (yield from _post(path, request, TaskDetail, repeatable=idempotency_key is not None))
+
+
+def enqueue(
+    function: TaskFunction[..., Any], params: Mapping[str, Any] | None = None, *, namespace: str = "default"
+) -> Plan[TaskDetail]:
+    """Have an agent run a function with `@task`, under a job of the function's own name.
+
+    The job is made with the defaults if there is none yet; `apply` gives it timeout, retries and the like.
+    """
+    name = function.path.replace(":", ".").replace("_", "-").lower()
+    try:
+        found = yield from job(namespace, name)
+    except NotFound:
+        document = {"kind": "job", "namespace": namespace, "name": name}
+        yield from apply([{**document, "run": {"python": {"function": function.path}}}])
+        found = yield from job(namespace, name)
+    return (yield from run(found.id, params=params))
 
 
 def run_many(job_id: UUID | str, runs: Sequence[RunRequest]) -> Plan[list[Task]]:
@@ -119,15 +146,85 @@ def retry(task_id: UUID | str) -> Plan[TaskDetail]:
     return (yield from _post(f"/tasks/{_segment(task_id)}/retry", None, TaskDetail))
 
 
-def logs(instance_id: UUID | str, stream: str | None = None, *, offset: int = 0) -> Plan[bytes]:
-    """What the instance has written so far, byte for byte; both streams as they arrived if none is named."""
-    answer = yield from answered(_logs_request(instance_id, stream, offset))
+def logs(
+    instance_id: UUID | str,
+    stream: str | None = None,
+    *,
+    offset: int = 0,
+    length: int | None = None,
+    tail: int | None = None,
+    since: datetime | None = None,
+    search: str | None = None,
+) -> Plan[bytes]:
+    """What the instance has written so far, byte for byte; both streams as they arrived if none is named.
+
+    Of one stream a range of bytes can be asked for, of any log its last lines (`tail`), what arrived `since`
+    a time, or the lines that hold a text (`search`).
+    """
+    wanted = {"offset": offset or None, "length": length, "tail": tail, "since": since, "q": search}
+    answer = yield from answered(_logs_request(instance_id, stream, wanted))
     return answer.body
 
 
-def log_chunks(instance_id: UUID | str, stream: str | None = None, *, offset: int = 0) -> Stream[bytes]:
+def log_chunks(
+    instance_id: UUID | str,
+    stream: str | None = None,
+    *,
+    offset: int = 0,
+    length: int | None = None,
+    tail: int | None = None,
+    since: datetime | None = None,
+    search: str | None = None,
+) -> Stream[bytes]:
     """The same as `logs`, in pieces as they come in: for logs that are better not held in memory."""
-    reply: Answer | NoAnswer = yield Open(_logs_request(instance_id, stream, offset))
+    wanted = {"offset": offset or None, "length": length, "tail": tail, "since": since, "q": search}
+    reply: Answer | NoAnswer = yield Open(_logs_request(instance_id, stream, wanted))
+    if isinstance(reply, NoAnswer) or not reply.good:
+        raise error_of(reply)
+    while isinstance(chunk := (yield Read(reply)), bytes):
+        yield Emit(chunk)
+    if isinstance(chunk, NoAnswer):
+        raise error_of(chunk)
+
+
+def limits(*, namespace: str | None = None, page_size: int | None = None) -> Stream[Limit]:
+    """The named limits of a namespace, or of all you may see, with how much of each is in use."""
+    query = {"namespace": namespace, "limit": page_size}
+    return (yield from _pages("/limits", query, Page[Limit]))
+
+
+def limit(namespace: str, name: str) -> Plan[Limit]:
+    """The limit of this name, such as tool:claude; `NotFound` if there is none."""
+    return (yield from _get(_limit_path(namespace, name), Limit))
+
+
+def create_limit(namespace: str, name: str, most: int) -> Plan[Limit]:
+    """Define a limit that jobs of the namespace may name; `Conflict` if there is one already."""
+    return (yield from _post("/limits", LimitRequest(name, most, namespace), Limit))
+
+
+def set_limit(namespace: str, name: str, most: int) -> Plan[Limit]:
+    """Raise or lower a limit; nothing that runs is ended by it."""
+    body = msgspec.json.encode(LimitChange(most))
+    request = Request("PATCH", _limit_path(namespace, name), (), body, repeatable=True)
+    return decoded((yield from answered(request)), Limit)
+
+
+def delete_limit(namespace: str, name: str) -> Plan[None]:
+    """Delete a limit; `Conflict` while a job names it or unfinished work counts against it."""
+    yield from answered(Request("DELETE", _limit_path(namespace, name)))
+
+
+def artifacts(instance_id: UUID | str) -> Plan[list[Artifact]]:
+    """The files an instance has left behind."""
+    answer = yield from _get(f"/task-instances/{_segment(instance_id)}/artifacts", ArtifactList)
+    return answer.items
+
+
+def artifact_chunks(instance_id: UUID | str, path: str) -> Stream[bytes]:
+    """The bytes of one of them, in pieces as they come in."""
+    where = f"/task-instances/{_segment(instance_id)}/artifacts/{quote(path)}"
+    reply: Answer | NoAnswer = yield Open(Request("GET", where, headers={"Accept": "*/*"}, repeatable=True))
     if isinstance(reply, NoAnswer) or not reply.good:
         raise error_of(reply)
     while isinstance(chunk := (yield Read(reply)), bytes):
@@ -174,8 +271,12 @@ def _pages(path: str, query: Mapping[str, Any], expected: type[Page[T]]) -> Stre
             return
 
 
-def _logs_request(instance_id: UUID | str, stream: str | None, offset: int) -> Request:
-    query = _query({"stream": stream, "offset": offset or None})
+def _limit_path(namespace: str, name: str) -> str:
+    return f"/limits/{_segment(namespace)}/{quote(name)}"
+
+
+def _logs_request(instance_id: UUID | str, stream: str | None, wanted: Mapping[str, Any]) -> Request:
+    query = _query({"stream": stream, **wanted})
     headers = {"Accept": "text/plain"}
     path = f"/task-instances/{_segment(instance_id)}/logs"
     return Request("GET", path, query, headers=headers, repeatable=True)
@@ -186,8 +287,13 @@ def _segment(name: UUID | str) -> str:
 
 
 def _query(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What is None is not asked for; the rest as JSON would write it."""
-    return tuple((name, _written(value)) for name, value in values.items() if value is not None)
+    """What is None is not asked for, a list is asked for item by item; the rest as JSON would write it."""
+    return tuple(
+        (name, _written(one))
+        for name, value in values.items()
+        if value is not None
+        for one in (value if isinstance(value, list) else [value])
+    )
 
 
 def _written(value: Any) -> str:

@@ -5,16 +5,18 @@
 
 from hetuflow_core.jobfile.canonical import canonical, digest, to_document
 from hetuflow_core.jobfile.documents import (
+    CalendarSpec,
     Concurrency,
     Document,
     Executor,
     JobSpec,
     Kind,
+    LimitSpec,
     NamespaceSpec,
     OnLost,
     Run,
 )
-from hetuflow_core.jobfile.loading import from_document, load_documents
+from hetuflow_core.jobfile.loading import from_document, load_documents, schedule_from_document
 from hetuflow_core.jobfile.reading import (
     LARGEST_FILE,
     Format,
@@ -23,16 +25,19 @@ from hetuflow_core.jobfile.reading import (
     raw_document,
     raw_documents,
 )
+from hetuflow_core.jobfile.schedule_document import schedule_document
 from hetuflow_core.jobfile.yaml_writing import write_yaml
 
 __all__ = [
     "LARGEST_FILE",
+    "CalendarSpec",
     "Concurrency",
     "Document",
     "Executor",
     "Format",
     "JobSpec",
     "Kind",
+    "LimitSpec",
     "NamespaceSpec",
     "OnLost",
     "RawDocument",
@@ -44,6 +49,8 @@ __all__ = [
     "parse_documents",
     "raw_document",
     "raw_documents",
+    "schedule_document",
+    "schedule_from_document",
     "to_document",
     "write_yaml",
 ]

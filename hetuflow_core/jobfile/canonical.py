@@ -11,8 +11,21 @@ from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
+import msgspec
+
 from hetuflow_core.durations import format_duration, format_size
-from hetuflow_core.jobfile.documents import Document, JobSpec, Run
+from hetuflow_core.jobfile.documents import (
+    ArtifactSpec,
+    CalendarSpec,
+    Document,
+    Executor,
+    InputSpec,
+    LimitSpec,
+    NamespaceSpec,
+    OtherCall,
+    Run,
+)
+from hetuflow_core.jobfile.schedule_document import schedule_document
 from hetuflow_core.jobfile.signals import SIGNAL_NAMES
 from hetuflow_core.placement import canonical_requirements
 from hetuflow_core.retry import RETRYABLE, Condition, MemoryChange, Reaction, RetryPolicy
@@ -20,14 +33,18 @@ from hetuflow_core.retry import RETRYABLE, Condition, MemoryChange, Reaction, Re
 
 def to_document(spec: Document) -> dict[str, Any]:
     """The document as a job file writes it; reading it gives the same spec."""
-    if not isinstance(spec, JobSpec):
+    if isinstance(spec, LimitSpec):
+        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name, "max": spec.max}
+    if isinstance(spec, CalendarSpec):
+        return _calendar(spec)
+    if isinstance(spec, NamespaceSpec):
         return {
             "kind": spec.kind.value,
             "name": spec.name,
             "weight": spec.weight,
             "labels": dict(spec.labels),
         }
-    return {
+    document: dict[str, Any] = {
         "kind": spec.kind.value,
         "namespace": spec.namespace,
         "name": spec.name,
@@ -46,6 +63,23 @@ def to_document(spec: Document) -> dict[str, Any]:
         "lease": format_duration(spec.lease),
         "skip_exit_codes": list(spec.skip_exit_codes),
     }
+    if spec.schedules:
+        document["schedules"] = [schedule_document(schedule) for schedule in spec.schedules]
+    return document
+
+
+def _calendar(spec: CalendarSpec) -> dict[str, Any]:
+    return {
+        "kind": spec.kind.value,
+        "namespace": spec.namespace,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "holidays": list(spec.holidays),
+        "dates": [str(days) for days in spec.dates],
+        "weekdays": [weekday.value for weekday in spec.weekdays],
+        "calendars": list(spec.calendars),
+        "except": [str(days) for days in spec.except_days],
+    }
 
 
 def canonical(spec: Document) -> bytes:
@@ -61,10 +95,39 @@ def digest(spec: Document) -> bytes:
 
 
 def _run(run: Run) -> dict[str, Any]:
-    what = (
-        {"script": run.script, "shell": run.shell} if run.command is None else {"command": list(run.command)}
-    )
-    return {**what, "env": dict(run.env), "workdir": run.workdir}
+    match run.executor:
+        # These take neither variables nor a directory.
+        case Executor.HTTP:
+            return {"http": _without_none(msgspec.to_builtins(run.http))}
+        case Executor.PYTHON:
+            return {"python": _without_none(msgspec.to_builtins(run.python))}
+        case Executor.COMMAND:
+            what: dict[str, Any] = {"command": list(run.command or ())}
+        case Executor.SCRIPT:
+            what = {"script": run.script, "shell": run.shell}
+        case _:
+            other = run.other or OtherCall(executor="")
+            what = {"executor": other.executor, "with": other.options}
+    artifacts = {"artifacts": _artifacts(run.artifacts)} if run.artifacts != ArtifactSpec() else {}
+    user = {"user": run.user} if run.user is not None else {}
+    return {**what, "env": dict(run.env), "workdir": run.workdir, **user, **artifacts}
+
+
+def _artifacts(artifacts: ArtifactSpec) -> dict[str, Any]:
+    return {
+        "inputs": [_input(file) for file in artifacts.inputs],
+        "outputs": list(artifacts.outputs),
+    }
+
+
+def _input(file: InputSpec) -> dict[str, Any]:
+    if file.origin is None:
+        return {"path": file.path, "content": file.content}
+    return {"path": file.path, "from": _without_none(msgspec.to_builtins(file.origin))}
+
+
+def _without_none(said: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if value is not None}
 
 
 def _retry(policy: RetryPolicy) -> dict[str, Any]:

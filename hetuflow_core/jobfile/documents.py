@@ -12,8 +12,10 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
+from hetuflow_core.calendar import Days, Weekday
 from hetuflow_core.placement import Requirements
 from hetuflow_core.retry import RetryPolicy
+from hetuflow_core.schedule import ScheduleSpec
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_SHELL: Final = "bash"
@@ -21,6 +23,9 @@ DEFAULT_PRIORITY: Final = 500
 DEFAULT_KILL_GRACE: Final = timedelta(seconds=30)
 DEFAULT_LEASE: Final = timedelta(minutes=5)
 DEFAULT_WEIGHT: Final = 100
+DEFAULT_METHOD: Final = "GET"
+DEFAULT_EXPECTED_STATUS: Final[tuple[str, ...]] = ("2xx",)
+DEFAULT_REDIRECTS: Final = 5
 
 
 class Kind(StrEnum):
@@ -37,6 +42,10 @@ class Executor(StrEnum):
 
     COMMAND = "command"
     SCRIPT = "script"
+    PYTHON = "python"
+    HTTP = "http"
+    # Any other, by its name; what it is told is under `with`.
+    OTHER = "executor"
 
 
 class OnLost(StrEnum):
@@ -46,23 +55,97 @@ class OnLost(StrEnum):
     CONTINUE = "continue"
 
 
+class HttpCall(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. `url`, values of `headers`, `body` and all texts in `json` are templates."""
+
+    url: str
+    method: str = DEFAULT_METHOD
+    headers: dict[str, str] = {}
+    body: str | None = None
+    json: Any = None  # of `body` and `json` at most one is set
+    expected_status: tuple[str, ...] = DEFAULT_EXPECTED_STATUS
+    redirects: int = DEFAULT_REDIRECTS
+
+
+class PythonCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A function of a module the agent lists; without `kwargs` it gets the task's params."""
+
+    function: str
+    kwargs: dict[str, Any] | None = None  # texts in it are templates
+
+
+class OtherCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What an executor of another package is told; only that package knows whether it makes sense."""
+
+    executor: str
+    options: dict[str, Any] = {}  # texts in it are templates
+
+
+class ArtifactOrigin(msgspec.Struct, frozen=True, kw_only=True):
+    """An artifact of an earlier task: of a job's newest that succeeded, or of one task (a template)."""
+
+    path: str
+    job: str | None = None
+    task: str | None = None
+
+
+class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that is there before the work begins; one of `content` (a template) and `origin` is set."""
+
+    path: str
+    content: str | None = None
+    origin: ArtifactOrigin | None = None
+
+
+class ArtifactSpec(msgspec.Struct, frozen=True, kw_only=True):
+    inputs: tuple[InputSpec, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of `command` and `script` is set; items of `command` and values of `env` are templates."""
+    """Exactly one of the first five is set; items of `command` and values of `env` are templates."""
 
     command: tuple[str, ...] | None = None
     script: str | None = None
+    python: PythonCall | None = None
+    http: HttpCall | None = None
+    other: OtherCall | None = None
     shell: str | None = None  # set with `script` only
     env: dict[str, str] = {}
     workdir: str | None = None  # None: a fresh directory per instance
+    user: str | None = None  # of the agent's host; None: the agent's own
+    artifacts: ArtifactSpec = ArtifactSpec()
 
     @property
     def executor(self) -> Executor:
-        return Executor.SCRIPT if self.command is None else Executor.COMMAND
+        if self.command is not None:
+            return Executor.COMMAND
+        if self.python is not None:
+            return Executor.PYTHON
+        if self.http is not None:
+            return Executor.HTTP
+        return Executor.OTHER if self.other is not None else Executor.SCRIPT
+
+    @property
+    def required_executor(self) -> str | None:
+        """The name of the executor an agent must have; None for what every agent has."""
+        match self.executor:
+            case Executor.COMMAND | Executor.SCRIPT:
+                return None
+            case Executor.OTHER:
+                return self.other.executor if self.other is not None else None
+        return self.executor.value
 
 
 class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
-    max: int | None = None
+    """How many instances of the job may be under way at once; with a key, how many for each of its values."""
+
+    max: int | None = None  # None: any number, and one for each value of a key
     key: str | None = None  # a template, rendered when the task is created
+
+    @property
+    def per_key(self) -> int:
+        return 1 if self.max is None else self.max
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +167,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     on_lost: OnLost = OnLost.KILL
     lease: timedelta = DEFAULT_LEASE
     skip_exit_codes: tuple[int, ...] = ()
+    schedules: tuple[ScheduleSpec, ...] = ()
+
+    def without_schedules(self) -> JobSpec:
+        """What a version of the job keeps: schedules have versions of their own."""
+        return msgspec.structs.replace(self, schedules=())
+
+    @property
+    def requirements(self) -> Requirements:
+        """What an agent must have: what `placement` says, and the executor and user of `run`."""
+        return msgspec.structs.replace(
+            self.placement, executor=self.run.required_executor, user=self.run.user
+        )
 
 
 class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,4 +189,29 @@ class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
-Document: TypeAlias = "JobSpec | NamespaceSpec"
+class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How many instances may be under way at once among all jobs of the namespace that name it."""
+
+    kind: ClassVar[Kind] = Kind.LIMIT
+
+    namespace: str = DEFAULT_NAMESPACE
+    name: str  # a scope, such as tool:claude
+    max: int
+
+
+class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A set of days: those of `holidays`, `dates`, `weekdays` and `calendars`, without those of `except`."""
+
+    kind: ClassVar[Kind] = Kind.CALENDAR
+
+    namespace: str = DEFAULT_NAMESPACE
+    name: str
+    labels: dict[str, str] = {}
+    holidays: tuple[str, ...] = ()
+    dates: tuple[Days, ...] = ()
+    weekdays: tuple[Weekday, ...] = ()
+    calendars: tuple[str, ...] = ()
+    except_days: tuple[Days, ...] = ()  # `except` in the job file, which Python keeps for itself
+
+
+Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec"

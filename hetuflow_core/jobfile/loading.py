@@ -6,12 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.documents import Document, JobSpec, Kind
+from hetuflow_core.jobfile.calendar_reader import read_calendar
+from hetuflow_core.jobfile.documents import Document, JobSpec, Kind, NamespaceSpec
 from hetuflow_core.jobfile.given import Given, did_you_mean, in_file_order, listed
 from hetuflow_core.jobfile.job_reader import read_job, read_namespace
+from hetuflow_core.jobfile.limit_reader import read_limit
 from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
 from hetuflow_core.jobfile.reading import RawDocument, raw_document
+from hetuflow_core.jobfile.schedule_reader import read_schedule
 from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+from hetuflow_core.schedule import ScheduleSpec
 
 # A file that is wrong from end to end is not helped by more.
 _MOST_FAULTS: Final = 200
@@ -48,6 +52,17 @@ def from_document(document: Mapping[str, Any], *, path: str = "") -> JobSpec:
     return spec
 
 
+def schedule_from_document(document: Mapping[str, Any], *, path: str = "") -> ScheduleSpec:
+    """A schedule from plain data, such as the body of a request or what `schedule_document` gave."""
+    raw = raw_document(document, path)
+    given = Given(raw.root, raw.source, raw.path, [])
+    spec = read_schedule(given, UNSUPPORTED_KEYS)
+    if given.faults or spec is None:
+        faults = in_file_order(given.faults)
+        raise Invalid(_summary(len(faults)), code=CODE, faults=faults)
+    return spec
+
+
 def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) -> Document | None:
     entries = given.entries()
     if entries is None:
@@ -57,6 +72,10 @@ def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) ->
         return read_job(given, unsupported)
     if kind is Kind.NAMESPACE:
         return read_namespace(given)
+    if kind is Kind.LIMIT:
+        return read_limit(given)
+    if kind is Kind.CALENDAR:
+        return read_calendar(given)
     return None
 
 
@@ -83,7 +102,7 @@ def _kind(document: Given, given: Given | None, default: Kind | None) -> Kind | 
 
 
 def _note_repetition(given: Given, spec: Document, first: dict[tuple[str, ...], Given]) -> None:
-    namespace = spec.namespace if isinstance(spec, JobSpec) else ""
+    namespace = "" if isinstance(spec, NamespaceSpec) else spec.namespace
     if first.setdefault((spec.kind, namespace, spec.name), given) is not given:
         where = f" in the namespace {namespace}" if namespace else ""
         given.refuse(f'the {spec.kind} "{spec.name}"{where} is written twice: keep one of them.')

@@ -15,20 +15,13 @@ from hetuflow_core.jobfile.given import Section
 # Path of the key in a job, without the numbers of list items → what is told to whoever uses it.
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "flow": "flows are not supported by this version yet: use run.",
-    "run.python": "the python executor is not supported by this version yet: use command or script.",
-    "run.http": "the http executor is not supported by this version yet: use command or script.",
     "params_schema": "params_schema is not supported by this version yet: remove it.",
-    # No task has a cgroup of its own, so nothing says whether the kernel killed it for want of memory.
-    "retry.rules.when.oom": "oom is not supported by this version yet: use signal: KILL.",
-    "retry.rules.then.memory": "memory is not supported by this version yet: remove it.",
-    "retry.rules.then.labels": "labels are not supported by this version yet: remove them.",
-    "concurrency": "concurrency is not supported by this version yet: remove it.",
-    "limits": "limits are not supported by this version yet: remove them.",
-    "placement.resources": "resources are not supported by this version yet: remove them.",
-    "schedules": "schedules are not supported by this version yet: remove them.",
+    "schedules.daemon": "daemons are not supported by this version yet: use cron, every or at.",
+    "schedules.event": "event schedules are not supported by this version yet: use cron, every or at.",
+    "schedules.flow": "flow schedules are not supported by this version yet: use cron, every or at.",
 }
 
-UNSUPPORTED_KINDS: Final = frozenset({Kind.CALENDAR, Kind.LIMIT, Kind.SECRET, Kind.ALERT})
+UNSUPPORTED_KINDS: Final = frozenset({Kind.SECRET, Kind.ALERT})
 
 
 def supported(section: Section, path: str, unsupported: Mapping[str, str]) -> Section:

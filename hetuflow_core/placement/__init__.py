@@ -41,7 +41,7 @@ from hetuflow_core.placement.requirements import (
     requirements_from,
 )
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
-from hetuflow_core.placement.stock import fit_batch, free, total
+from hetuflow_core.placement.stock import fit_batch, free, lacking, times, total
 from hetuflow_core.placement.verdicts import Verdicts
 
 __all__ = [
@@ -78,9 +78,11 @@ __all__ = [
     "fit_batch",
     "free",
     "holds",
+    "lacking",
     "normalised",
     "parse_taint",
     "requirements_from",
+    "times",
     "tolerates",
     "total",
 ]

@@ -47,6 +47,7 @@ class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
     capacity: Resources = Resources()
     slots: int = 1
     executors: frozenset[str] = frozenset()
+    run_as: frozenset[str] = frozenset()
 
     in_use: Resources = Resources()
     load: int = 0  # instances running or reserved

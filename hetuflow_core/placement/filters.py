@@ -44,6 +44,14 @@ class ExecutorFilter:
         return None if wanted is None or wanted in agent.executors else f"has no executor {wanted}"
 
 
+class UserFilter:
+    name: ClassVar[str] = "user"
+
+    def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
+        wanted = requirements.user
+        return None if wanted is None or wanted in agent.run_as else f"may not run tasks as {wanted}"
+
+
 class LabelFilter:
     name: ClassVar[str] = "labels"
 
@@ -101,6 +109,7 @@ class ResourceFilter:
 STANDARD_FILTERS: Final[tuple[Filter, ...]] = (
     PoolFilter(),
     ExecutorFilter(),
+    UserFilter(),
     LabelFilter(),
     AffinityFilter(),
     TaintFilter(),

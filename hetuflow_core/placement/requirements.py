@@ -103,6 +103,7 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     pool: str | None = None
     # What the agent must have besides, taken from the job's `run`; not a key of the job file's `placement`.
     executor: str | None = None
+    user: str | None = None
 
 
 def normalised(requirements: Requirements) -> Requirements:
@@ -121,6 +122,7 @@ def normalised(requirements: Requirements) -> Requirements:
         resources=msgspec.structs.replace(requirements.resources, cpu=round(requirements.resources.cpu, 3)),
         pool=None if requirements.pool == DEFAULT_POOL else requirements.pool,
         executor=requirements.executor,
+        user=requirements.user,
     )
 
 
@@ -147,6 +149,7 @@ def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
             ),
             "pool": normal.pool,
             "executor": normal.executor,
+            "user": normal.user,
         }
     )
 

@@ -64,6 +64,16 @@ def fit_batch(rows: Sequence[tuple[Id, Resources]], free: Resources, slots: int)
     return chosen
 
 
+def times(wanted: Resources, available: Resources, most: int) -> int:
+    """How many of this fit together, up to `most`."""
+    pairs = (
+        (_milli(wanted.cpu), _milli(available.cpu)),
+        (wanted.memory, available.memory),
+        (wanted.gpu, available.gpu),
+    )
+    return min([most, *(there // each for each, there in pairs if each > 0)])
+
+
 def busy_share(capacity: Resources, in_use: Resources, taken: Resources) -> float:
     """How full the fullest kind is, of those `taken` asks for, once it is taken; between 0 and 1."""
     shares = [

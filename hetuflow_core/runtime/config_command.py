@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -22,8 +23,13 @@ config_option = click.option(
 )
 
 
-def config_commands(settings_type: type[Settings]) -> click.Group:
-    """The `config` group for the program that reads `settings_type`."""
+def config_commands(
+    settings_type: type[Settings], *, host_note: Callable[[], str | None] = lambda: None
+) -> click.Group:
+    """The `config` group for the program that reads `settings_type`.
+
+    `host_note` says what of this host would be in its way although the configuration is right.
+    """
 
     @click.group("config")
     def group() -> None:
@@ -34,6 +40,8 @@ def config_commands(settings_type: type[Settings]) -> click.Group:
     def check(config_path: Path | None) -> None:
         """List everything that is wrong with the configuration."""
         click.echo(validity(load(settings_type, config_path=config_path)), nl=False)
+        if (note := host_note()) is not None:
+            click.echo(note, err=True)
 
     @group.command("show")
     @config_option

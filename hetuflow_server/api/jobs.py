@@ -21,6 +21,7 @@ from hetuflow_core.resources import (
     TaskList,
 )
 from hetuflow_core.roles import Role
+from hetuflow_server.api.job_changes import delete_job, disable_job, enable_job
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
@@ -83,8 +84,7 @@ async def run_job(
 ) -> TaskDetail:
     """Run a job once, now or at `run_at`."""
     principal.require(Role.OPERATOR)
-    tasks = await task_actions.run(principal, job_id, [data])
-    return await task_actions.task(principal, tasks[0])
+    return await task_actions.run_one(principal, job_id, data)
 
 
 @post("/jobs/{job_id:uuid}/runs", operation_id="run_job_many", responses=_RUN_PROBLEMS)
@@ -96,10 +96,11 @@ async def run_job_many(
 ) -> TaskList:
     """Run a job up to 1,000 times in one transaction."""
     principal.require(Role.OPERATOR)
-    tasks = await task_actions.run(principal, job_id, data.runs)
-    return TaskList(await task_actions.tasks_by_id(tasks))
+    return TaskList(await task_actions.run_many(principal, job_id, data.runs))
 
 
 jobs_router = Router(
-    "/api/v1", route_handlers=[apply, list_jobs, get_job, run_job, run_job_many], tags=["jobs"]
+    "/api/v1",
+    route_handlers=[apply, list_jobs, get_job, run_job, run_job_many, enable_job, disable_job, delete_job],
+    tags=["jobs"],
 )

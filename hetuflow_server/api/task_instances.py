@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
@@ -18,7 +19,8 @@ from hetuflow_core.resources import TaskInstance
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.log_ingest import STREAMS
-from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogReading, LogSilence
+from hetuflow_server.services.log_lines import MOST_TAIL_LINES
+from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
@@ -44,17 +46,35 @@ async def get_logs(
     log_reading: NamedDependency[LogReading],
     stream: Annotated[str | None, QueryParameter(description="stdout or stderr; all if not given.")] = None,
     offset: Annotated[int, QueryParameter(ge=0, description="First byte, of one stream.")] = 0,
+    length: Annotated[int | None, QueryParameter(ge=1, description="Most bytes, of one stream.")] = None,
+    tail: Annotated[
+        int | None, QueryParameter(ge=1, le=MOST_TAIL_LINES, description="Only the last lines.")
+    ] = None,
+    since: Annotated[datetime | None, QueryParameter(description="Only what arrived since then.")] = None,
+    q: Annotated[
+        str | None,
+        QueryParameter(min_length=1, max_length=1000, description="Only lines that hold this text."),
+    ] = None,
 ) -> Stream:
-    """The log as it came, byte for byte."""
-    if stream is not None and stream not in STREAMS:
-        raise Invalid(f"There is no log stream {stream}: use stdout or stderr.")
-    if offset and stream is None:
-        raise Invalid("An offset counts the bytes of one stream: name it with stream=.")
+    """The log as it came, byte for byte, or a part of it."""
+    wanted = LogQuery(stream, offset, length, tail, since, q)
+    _check(wanted)
     await log_reading.instance(principal, instance_id)
-    return Stream(
-        log_reading.read(instance_id, stream, offset),
-        media_type="text/plain; charset=utf-8",
-    )
+    return Stream(log_reading.read(instance_id, wanted), media_type="text/plain; charset=utf-8")
+
+
+def _check(wanted: LogQuery) -> None:
+    if wanted.stream is not None and wanted.stream not in STREAMS:
+        raise Invalid(f"There is no log stream {wanted.stream}: use stdout or stderr.")
+    if (wanted.offset or wanted.length) and wanted.stream is None:
+        raise Invalid("An offset and a length count the bytes of one stream: name it with stream=.")
+    if wanted.since is not None and wanted.since.tzinfo is None:
+        raise Invalid("since needs an offset, as in 2026-12-31T23:59:00+01:00.")
+    ranged = bool(wanted.offset or wanted.length)
+    if sum([ranged, wanted.tail is not None, wanted.search is not None]) > 1:
+        raise Invalid("A range, tail and q exclude each other: ask for one of them.")
+    if wanted.tail is not None and wanted.since is not None:
+        raise Invalid("tail and since exclude each other: ask for one of them.")
 
 
 @get("/task-instances/{instance_id:uuid}/logs/stream", operation_id="follow_logs", responses=_PROBLEMS)

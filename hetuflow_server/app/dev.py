@@ -125,6 +125,8 @@ class DevSystem:
             server_url=self.listener.url,
             token=self.folder.secret("agent_token") or "",
             data_dir=str(self.folder.agent),
+            # Ctrl-C stops everything, tasks too.
+            on_stop="end",
         )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 from litestar import Litestar
@@ -14,32 +13,60 @@ from litestar.exceptions import HTTPException
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_server.api.agents import agents_router
+from hetuflow_server.api.artifacts import artifacts_router
+from hetuflow_server.api.backfills import backfills_router
+from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
+from hetuflow_server.api.limits import limits_router
+from hetuflow_server.api.namespaces import namespaces_router
 from hetuflow_server.api.principals import provide_principal
+from hetuflow_server.api.schedule_previews import schedule_previews_router
+from hetuflow_server.api.schedules import schedules_router
+from hetuflow_server.api.servers import servers_router
 from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
+from hetuflow_server.app.cluster import Cluster, Handover
 from hetuflow_server.app.store import open_database
-from hetuflow_server.gateway.routes import Gateway, gateway_router
+from hetuflow_server.gateway.calls import Gateway
+from hetuflow_server.gateway.entrance import Entrance
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
+from hetuflow_server.loops.generator import Generator
+from hetuflow_server.loops.key_sweeper import KeySweeper
 from hetuflow_server.loops.rescuer import Rescuer
+from hetuflow_server.loops.staging import Staging
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.services.access import Access
+from hetuflow_server.services.agent_actions import AgentActions
 from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.artifacts import Artifacts
 from hetuflow_server.services.assignments import Assignments
+from hetuflow_server.services.backfills import Backfills
+from hetuflow_server.services.calendar_actions import CalendarActions
+from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.dispatcher import Dispatcher
+from hetuflow_server.services.following import Following
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.limits import Limits
 from hetuflow_server.services.log_ingest import LogIngest
 from hetuflow_server.services.log_reading import LogReading
+from hetuflow_server.services.mailroom import Mailroom
+from hetuflow_server.services.namespace_load import NamespaceLoad
+from hetuflow_server.services.namespaces import Namespaces
 from hetuflow_server.services.overview import Overview
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.reporting import Reporting
+from hetuflow_server.services.schedule_previews import SchedulePreviews
+from hetuflow_server.services.schedules import Schedules
+from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.settings import ServerSettings
@@ -48,6 +75,8 @@ from hetuflow_server.stream.hints import Hints
 from hetuflow_server.stream.relay import Relay
 
 _UPKEEP_EVERY_SECONDS = 60.0
+_LOAD_EVERY_SECONDS = 10.0
+_MEBIBYTE = 1024 * 1024
 
 
 def build_server(settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None) -> Application:
@@ -66,55 +95,104 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
     """Return everything a server consists of behind its port, in the order it starts."""
     clock = SystemClock()
     timers = Timers(clock)
-    services = Services(open_database(settings.database), clock)
-    loops = _loops(settings, services, timers)
+    services = Services(settings, open_database(settings.database), clock)
+    cluster = Cluster(settings, services.database, listener, timers)
+    loops = [
+        *cluster.loops,
+        *_loops(settings, services, cluster),
+        *_schedule_loops(services, cluster, timers),
+    ]
     http = HttpServer(
-        RequestContext(_asgi(services, Readiness(services.database, loops)), clock),
+        RequestContext(
+            Entrance(
+                services.gateway, _asgi(services, Readiness(services.database, loops, cluster.leadership))
+            ),
+            clock,
+        ),
         listener,
         stop_switch,
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
     )
     # Stopping goes the other way: first whoever waits is sent home, then the server closes.
     relay = Relay(services.database, settings.database.url.reveal(), services.hints, clock)
-    return [services.database, timers, *loops, relay, http, services.dispatcher, _Farewell(services.hints)]
+    waiting = _Farewell(services.hints)
+    return [
+        services.database,
+        timers,
+        cluster.leadership,
+        *loops,
+        relay,
+        http,
+        services.dispatcher,
+        waiting,
+        Handover(cluster),
+    ]
 
 
 class Services:
     """What the surfaces and loops share, each made once."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, settings: ServerSettings, database: Database, clock: Clock) -> None:
+        dead_after, log_cap = settings.leader.dead_after, settings.retention.log_cap * _MEBIBYTE
+        artifact_cap = settings.retention.artifact_cap * _MEBIBYTE
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
-        versions = JobVersions()
+        self.versions = versions = JobVersions()
         self.database = database
         self.clock = clock
         self.hints = Hints()
         self.access = Access(database, clock)
-        self.settler = Settler(versions, clock, rng)
-        self.sessions = AgentSessions(database, self.hints, clock)
-        self.dispatcher = Dispatcher(database, self.hints, clock)
-        assignments = Assignments(database, versions, self.settler, self.hints)
+        self.following = Following(versions)
+        self.capacity = Capacity(PlacementClasses())
+        self.settler = Settler(versions, self.capacity, clock, rng)
+        self.sessions = AgentSessions(
+            database, self.hints, self.settler, clock, require_approval=settings.agents.require_approval
+        )
+        self.mailroom = Mailroom(database, self.hints, self.sessions, clock)
+        self.dispatcher = Dispatcher(database, self.hints, clock, self.capacity, self.settler)
+        assignments = Assignments(database, versions, self.capacity.classes, self.settler, self.hints)
+        self.artifacts = Artifacts(
+            database, self.sessions, clock, file_cap=artifact_cap, cap=4 * artifact_cap
+        )
         self.gateway = Gateway(
             self.access,
             self.sessions,
-            Claiming(self.sessions, self.dispatcher, assignments, clock),
-            Reporting(database, self.hints, self.sessions, self.settler, clock),
-            LogIngest(database, self.hints, self.sessions, clock),
+            Claiming(self.sessions, self.dispatcher, assignments, self.mailroom, clock),
+            Reporting(database, self.hints, self.sessions, self.mailroom, self.settler, clock),
+            LogIngest(database, self.hints, self.sessions, clock, cap=log_cap),
+            self.mailroom,
+            self.artifacts,
         )
         self.log_reading = LogReading(database, self.hints, clock)
         self.applying = Applying(database, clock)
         self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
+        self.limits = Limits(database, self.hints)
+        self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
+        self.calendar_actions = CalendarActions(database, clock)
+        self.schedules = Schedules(database)
+        self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
+        self.schedule_previews = SchedulePreviews(database, clock)
         self.overview = Overview(database, clock)
+        self.servers = Servers(database, dead_after=dead_after)
+        self.namespaces = Namespaces(database, dead_after=dead_after)
 
     def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
         """Return what handlers may ask for, by the name they ask with."""
         shared = {
             "readiness": readiness,
             "access": self.access,
-            "gateway": self.gateway,
             "log_reading": self.log_reading,
+            "artifacts": self.artifacts,
             "applying": self.applying,
             "task_actions": self.task_actions,
+            "limits": self.limits,
+            "agent_actions": self.agent_actions,
+            "calendar_actions": self.calendar_actions,
+            "schedules": self.schedules,
+            "backfills": self.backfills,
+            "schedule_previews": self.schedule_previews,
             "overview": self.overview,
+            "servers": self.servers,
+            "namespaces": self.namespaces,
         }
         provided = {name: _provide(one) for name, one in shared.items()}
         return provided | {"principal": Provide(provide_principal)}
@@ -139,27 +217,54 @@ class _Farewell:
         self._hints.close()
 
 
-def _loops(settings: ServerSettings, services: Services, timers: Timers) -> list[Loop]:
-    loop = partial(Loop, timers=timers, rng=random.Random())  # noqa: S311 - spreads load, guards nothing
+def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> list[Loop]:
+    roles = cluster.roles
     upkeep = Upkeep(
-        services.database,
+        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout),
         services.clock,
         keep_tasks=settings.retention.tasks,
         keep_logs=settings.retention.logs,
+        keep_artifacts=settings.retention.artifacts,
         ahead=settings.retention.partition_ahead,
     )
-    rescuer = Rescuer(services.database, services.settler, services.hints)
+    rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
+    load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
+    key_sweeper = KeySweeper(services.database, cluster.ownership, services.capacity, services.hints)
     return [
-        loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0),
-        loop("rescuer", rescuer.run_once, every=1.0),
-        loop("agents seen", services.sessions.flush_seen, every=1.0),
-        loop("keys used", services.access.flush_uses, every=10.0),
+        roles.leader_loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0),
+        roles.owner_loop("rescuer", rescuer.run_once, look=rescuer.look, every=1.0),
+        roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
+        roles.server_loop("mailroom", services.mailroom.look, every=1.0),
+        roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
+        roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
+        roles.server_loop("keys used", services.access.flush_uses, every=10.0),
     ]
+
+
+def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
+    generator = Generator(services.database, cluster.leadership, services.versions, services.hints)
+    staging = Staging(
+        services.database,
+        cluster.ownership,
+        services.settler,
+        services.following,
+        services.hints,
+        timers,
+    )
+    staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
+    staging.when_due(staging_loop.wake)
+    return [cluster.roles.leader_loop("generator", generator.run_once, every=1.0), staging_loop]
 
 
 def _asgi(services: Services, readiness: Readiness) -> Litestar:
     return Litestar(
-        [healthz, readyz, jobs_router, tasks_router, task_instances_router, system_router, gateway_router],
+        [
+            *(healthz, readyz, system_router),
+            *(jobs_router, tasks_router, task_instances_router, artifacts_router),
+            *(limits_router, agents_router),
+            *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
+            *(servers_router, namespaces_router),
+        ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
         openapi_config=openapi_config(services.access.principal),

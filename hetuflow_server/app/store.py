@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.doctor import Doctor
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.settings import DatabaseSettings
 from hetuflow_server.store.database import Database
 
@@ -26,3 +30,9 @@ async def open_store(settings: DatabaseSettings) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.stop()
+
+
+@asynccontextmanager
+async def open_doctor(settings: DatabaseSettings) -> AsyncIterator[Doctor]:
+    async with open_store(settings) as database:
+        yield Doctor(database, Capacity(PlacementClasses()), JobVersions())

@@ -8,7 +8,7 @@ import click
 
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Invalid
-from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult
+from hetuflow_core.resources import AppliedDocument, AppliedSchedule, ApplyAction, ApplyResult
 from hetuflow_server.cli.documents import PlacedDocument, in_their_files, read_files
 from hetuflow_server.cli.invocation import Invocation, server_command
 
@@ -51,8 +51,18 @@ def _send(client: Hetuflow, documents: Sequence[PlacedDocument], *, dry_run: boo
 def _lines(result: ApplyResult) -> list[str]:
     counts = {action: sum(item.action is action for item in result.items) for action in ApplyAction}
     total = ", ".join(f"{count} {action.value}" for action, count in counts.items() if count)
-    lines = [_line(item, dry_run=result.dry_run) for item in result.items]
+    lines = [line for item in result.items for line in _item_lines(item, dry_run=result.dry_run)]
     return [*lines, f"{total or 'nothing to do'}{' (dry run: nothing is changed)' if result.dry_run else ''}"]
+
+
+def _item_lines(item: AppliedDocument, *, dry_run: bool) -> list[str]:
+    edited = [one for one in item.schedules if one.action is not ApplyAction.UNCHANGED]
+    return [_line(item, dry_run=dry_run), *(_schedule_line(one, dry_run=dry_run) for one in edited)]
+
+
+def _schedule_line(schedule: AppliedSchedule, *, dry_run: bool) -> str:
+    changes = f": {', '.join(schedule.changes)}" if schedule.changes else ""
+    return f"  schedule {schedule.name} {'would be ' if dry_run else ''}{schedule.action.value}{changes}"
 
 
 def _line(item: AppliedDocument, *, dry_run: bool) -> str:

@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from hetuflow_core.runtime.config_command import config_commands, config_option
+from hetuflow_server.cli.loading import load
 from hetuflow_server.settings import ServerSettings
 
 __all__ = ["config_group", "config_option"]
 
-config_group = config_commands(ServerSettings)
+
+def _host_note() -> str | None:
+    note: str | None = load("hetuflow_server.http.listening:descriptor_note")()
+    return note
+
+
+config_group = config_commands(ServerSettings, host_note=_host_note)

@@ -1,4 +1,4 @@
-"""`hetuflow job list | get | run`."""
+"""`hetuflow job list | get | run | enable | disable | delete`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from hetuflow_server.cli.listing import all_namespaces_option, limit_option, pag
 from hetuflow_server.cli.loading import load
 from hetuflow_server.cli.outcome import EXPLAINED
 from hetuflow_server.cli.params import parse_params
+from hetuflow_server.cli.schedule_next import job_next
 
 
-@click.group("job")
+@click.group("job", commands=[job_next])
 def job_group() -> None:
     """List, show and run jobs; `hetuflow apply` makes them."""
 
@@ -74,6 +75,7 @@ Example: hetuflow job run nightly-report -p who=me -p count=3 --logs
 @click.option("--wait", is_flag=True, help="Stay until the task has ended.")
 @click.option("--logs", is_flag=True, help="Show what the task writes, live, and stay until it has ended.")
 @click.option("--idempotency-key", metavar="TEXT", help="With the same key there is one task only.")
+@click.option("--agent", metavar="NAME", help="The only agent that may take it.")
 @server_command
 def run_job(
     invocation: Invocation,
@@ -84,6 +86,7 @@ def run_job(
     wait: bool,
     logs: bool,
     idempotency_key: str | None,
+    agent: str | None,
 ) -> int:
     if logs and invocation.output != "table":
         raise click.UsageError(
@@ -92,7 +95,9 @@ def run_job(
     given = parse_params(params)
     with invocation.client() as client:
         job = client.job(invocation.namespace, name)
-        task = client.run(job.id, params=given, priority=priority, idempotency_key=idempotency_key)
+        task = client.run(
+            job.id, params=given, priority=priority, idempotency_key=idempotency_key, agent=agent
+        )
         if wait or logs:
             invocation.note(f"Task {task.id} is on its way; Ctrl-C leaves it running.")
             return attend(invocation, client, task.id, logs=logs)
@@ -102,6 +107,54 @@ def run_job(
         brief=[task.id],
     )
     return 0
+
+
+@job_group.command("enable")
+@click.argument("name")
+@server_command
+def enable_job(invocation: Invocation, name: str) -> None:
+    """Let a job's schedules fire again, from now on, and people run it.
+
+    Example: hetuflow job enable nightly-report
+    """
+    with invocation.client() as client:
+        job = client.enable_job(client.job(invocation.namespace, name).id)
+    _tell(invocation, job, "is enabled")
+
+
+@job_group.command("disable")
+@click.argument("name")
+@server_command
+def disable_job(invocation: Invocation, name: str) -> None:
+    """Let nothing new of a job begin.
+
+    What has been asked for or fired goes on; `hetuflow task cancel` ends it.
+
+    Example: hetuflow job disable nightly-report
+    """
+    with invocation.client() as client:
+        job = client.disable_job(client.job(invocation.namespace, name).id)
+    _tell(invocation, job, "is disabled")
+
+
+@job_group.command("delete")
+@click.argument("name")
+@server_command
+def delete_job(invocation: Invocation, name: str) -> None:
+    """Delete a job and its schedules.
+
+    Its tasks stay, and those that have not ended go on.
+
+    Example: hetuflow job delete nightly-report
+    """
+    with invocation.client() as client:
+        job = client.job(invocation.namespace, name)
+        client.delete_job(job.id)
+    _tell(invocation, job, "is deleted")
+
+
+def _tell(invocation: Invocation, job: Job, state: str) -> None:
+    invocation.show(job, human=lambda: [f"Job {job.namespace}/{job.name} {state}."], brief=[job.id])
 
 
 def _table(jobs: Sequence[Job]) -> Table:

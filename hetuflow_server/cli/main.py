@@ -15,14 +15,28 @@ from hetuflow_server.cli.loading import load
 # name → (where it is, its line in the help); the line stands here so that --help loads nothing.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
-    "job": ("hetuflow_server.cli.job:job_group", "List, show and run jobs."),
+    "job": ("hetuflow_server.cli.job:job_group", "List, show, run, pause and delete jobs."),
+    "schedule": (
+        "hetuflow_server.cli.schedule:schedule_group",
+        "List, pause, resume and backfill schedules.",
+    ),
     "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
-    "status": ("hetuflow_server.cli.status:status", "Show the queue and the agents."),
+    "limit": ("hetuflow_server.cli.limit:limit_group", "List, define and change limits."),
+    "calendar": ("hetuflow_server.cli.calendar:calendar_group", "Show calendars and their days."),
+    "namespace": (
+        "hetuflow_server.cli.namespace:namespace_group",
+        "List, make and weigh namespaces; bind them to servers.",
+    ),
+    "status": ("hetuflow_server.cli.status:status", "Show the queue, the agents and the servers."),
     "key": ("hetuflow_server.cli.key:key_group", "Make API keys."),
-    "agent": ("hetuflow_server.cli.agent:agent_group", "Make tokens for agents."),
+    "agent": (
+        "hetuflow_server.cli.agent:agent_group",
+        "List, drain, configure and stop agents; make their tokens.",
+    ),
     "dev": ("hetuflow_server.cli.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
-    "server": ("hetuflow_server.cli.server:server", "Run a server."),
+    "server": ("hetuflow_server.cli.server:server", "Run a server; list those that run."),
     "db": ("hetuflow_server.cli.db:db_group", "Migrate the database."),
+    "doctor": ("hetuflow_server.cli.doctor:doctor", "Check the database's consistency, and repair it."),
     "config": ("hetuflow_server.cli.config:config_group", "Check, show and write the configuration."),
 }
 

@@ -1,33 +1,42 @@
-"""`hetuflow server`."""
+"""`hetuflow server` and `hetuflow server list`."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import click
-import structlog
-import uvloop
 
-from hetuflow_core.runtime.config import load_settings
-from hetuflow_core.runtime.lifecycle import run_application
-from hetuflow_core.runtime.logging import configure_logging
-from hetuflow_server.app.server import build_server
+from hetuflow_server.cli.cluster_view import server_table
 from hetuflow_server.cli.config import config_option
-from hetuflow_server.settings import ServerSettings
+from hetuflow_server.cli.invocation import Invocation, server_command
+from hetuflow_server.cli.listing import limit_option, page_size, take
+from hetuflow_server.cli.loading import load
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.server")
 
-
-@click.command("server")
+@click.group("server", invoke_without_command=True)
 @config_option
-def server(config_path: Path | None) -> int:
-    """Run a server until SIGINT or SIGTERM.
+@click.pass_context
+def server(context: click.Context, config_path: Path | None) -> int:
+    """Run a server until SIGINT or SIGTERM; `server list` shows those that run.
 
     Configuration comes from app.toml and HETUFLOW_SECTION__KEY variables, see `hetuflow config show`.
 
     Example: HETUFLOW_DATABASE__URL=postgresql://… HETUFLOW_SERVER__SECRET_KEY_FILE=key hetuflow server
     """
-    settings = load_settings(ServerSettings, config_path=config_path)
-    configure_logging(settings.log.level, settings.log.format)
-    application = build_server(settings, on_ready=lambda url: log.info("Listening.", url=url))
-    return run_application(application, loop_factory=uvloop.new_event_loop)
+    if context.invoked_subcommand is not None:
+        return 0
+    code: int = load("hetuflow_server.cli.serving:serve")(config_path)
+    return code
+
+
+@server.command("list")
+@limit_option
+@server_command
+def list_servers(invocation: Invocation, limit: int) -> None:
+    """List servers, the youngest first; those that are gone are forgotten after a day.
+
+    Example: hetuflow server list -o json
+    """
+    with invocation.client() as client:
+        found = take(invocation, client.servers(page_size=page_size(limit)), limit)
+    invocation.show(found, human=lambda: [server_table(found)], brief=[one.id for one in found])

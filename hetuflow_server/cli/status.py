@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import islice
 
 import click
 
 from hetuflow_core.durations import format_duration
-from hetuflow_core.resources import AgentSummary, QueueSummary, ServerInfo
+from hetuflow_core.resources import AgentSummary, Leader, QueueSummary, ServerInfo
+from hetuflow_server.cli.cluster_view import binding_blocks, server_table, told_leader
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
+from hetuflow_server.cli.listing import LARGEST_PAGE
 
 
 @click.command("status")
 @server_command
 def status(invocation: Invocation) -> None:
-    """Show what is queued and running right now, and the agents.
+    """Show what is queued and running right now, the agents, and the servers with what they look after.
 
     Example: hetuflow status -o json
     """
     with invocation.client() as client:
-        server, queue = client.info(), client.status()
+        server, queue, leader = client.info(), client.status(), client.leader()
+        servers = [one for one in client.servers(page_size=LARGEST_PAGE) if one.status != "stopped"]
+        namespaces = list(islice(client.namespaces(page_size=LARGEST_PAGE), LARGEST_PAGE))
         url = client.url
+    told = {"leader": leader, "servers": servers, "namespaces": namespaces}
     invocation.show(
-        {"url": url, "server": server, "queue": queue}, human=lambda: _blocks(url, server, queue), brief=[]
+        {"url": url, "server": server, "queue": queue, **told},
+        human=lambda: [
+            *_blocks(url, server, queue, leader),
+            server_table(servers),
+            *binding_blocks(namespaces),
+        ],
+        brief=[],
     )
 
 
-def _blocks(url: str, server: ServerInfo, queue: QueueSummary) -> list[Block]:
+def _blocks(url: str, server: ServerInfo, queue: QueueSummary, leader: Leader) -> list[Block]:
     sheet = Sheet(
         [
             ("server", f"{url}, version {server.version}, schema {server.schema_revision}"),
+            ("leader", told_leader(leader)),
             ("running", queue.running),
             ("reserved", queue.reserved),
             ("pending", queue.pending),

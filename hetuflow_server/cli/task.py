@@ -12,7 +12,8 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.states import TASK_TERMINAL, TaskStatus
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
-from hetuflow_server.cli.task_logs import STREAMS, show_logs
+from hetuflow_server.cli.task_artifacts import artifacts_group
+from hetuflow_server.cli.task_logs import STREAMS, LogWish, show_logs
 from hetuflow_server.cli.task_view import details, table
 
 # `running` is shown from the live instance and is no stored status.
@@ -22,6 +23,9 @@ _STATUSES = ["running", *(status.value for status in TaskStatus)]
 @click.group("task")
 def task_group() -> None:
     """List, show, cancel and repeat tasks, and read their logs."""
+
+
+task_group.add_command(artifacts_group)
 
 
 @task_group.command("list")
@@ -71,8 +75,19 @@ def get_task(invocation: Invocation, task_id: UUID) -> None:
 @click.argument("task_id", metavar="ID", type=click.UUID)
 @click.option("-f", "--follow", is_flag=True, help="Stay until it has ended, showing what comes.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this one.")
+@click.option("--tail", metavar="N", type=click.IntRange(1, 10_000), help="Only the last N lines.")
+@click.option("--since", metavar="TIME", help="Only what arrived since then: 10m, 2h, or a time.")
+@click.option("--grep", metavar="TEXT", help="Only lines that hold this text.")
 @server_command
-def logs(invocation: Invocation, task_id: UUID, follow: bool, stream: str | None) -> int:
+def logs(
+    invocation: Invocation,
+    task_id: UUID,
+    follow: bool,
+    stream: str | None,
+    tail: int | None,
+    since: str | None,
+    grep: str | None,
+) -> int:
     """Print what a task has written.
 
     ID is that of a task, whose newest attempt is meant, or of one of its instances. Both streams go to
@@ -81,7 +96,14 @@ def logs(invocation: Invocation, task_id: UUID, follow: bool, stream: str | None
     Example: hetuflow task logs -f 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        return show_logs(invocation, client, task_id, stream=stream, follow=follow)
+        wanted = LogWish(
+            stream=stream,
+            follow=follow,
+            tail=tail,
+            since=None if since is None else parse_since(since, invocation.clock.now()),
+            grep=grep,
+        )
+        return show_logs(invocation, client, task_id, wanted)
 
 
 @task_group.command("cancel")

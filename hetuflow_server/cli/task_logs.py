@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 from uuid import UUID
+
+import click
 
 from hetuflow_core.client import Hetuflow, LogPiece
 from hetuflow_core.errors import NotFound
@@ -15,24 +19,40 @@ from hetuflow_server.cli.invocation import Invocation
 STREAMS: Final = ("stdout", "stderr")
 
 
-def show_logs(
-    invocation: Invocation, client: Hetuflow, named: UUID, *, stream: str | None, follow: bool
-) -> int:
-    instance_id = _instance(client, named)
+@dataclass(frozen=True, slots=True)
+class LogWish:
+    """What was asked for on the command line."""
+
+    stream: str | None
+    follow: bool
+    tail: int | None
+    since: datetime | None
+    grep: str | None
+
+
+def show_logs(invocation: Invocation, client: Hetuflow, named: UUID, wanted: LogWish) -> int:
+    if wanted.follow and (wanted.tail, wanted.since, wanted.grep) != (None, None, None):
+        raise click.UsageError("-f shows a log from its beginning: leave out --tail, --since and --grep.")
+    if wanted.tail is not None and (wanted.since, wanted.grep) != (None, None):
+        raise click.UsageError("--tail excludes --since and --grep: use one of them.")
+    instance_id = newest_instance(client, named)
     if instance_id is None:
         invocation.note(f"Task {named} has not been tried yet, so there is no log.")
-    elif follow:
-        return _follow(client, instance_id, stream)
+    elif wanted.follow:
+        return _follow(client, instance_id, wanted.stream)
     else:
         # Byte for byte: a log need not be text.
         output = sys.stdout.buffer
-        for chunk in client.log_chunks(instance_id, stream):
+        chunks = client.log_chunks(
+            instance_id, wanted.stream, tail=wanted.tail, since=wanted.since, search=wanted.grep
+        )
+        for chunk in chunks:
             output.write(chunk)
         output.flush()
     return ExitCode.OK
 
 
-def _instance(client: Hetuflow, named: UUID) -> UUID | None:
+def newest_instance(client: Hetuflow, named: UUID) -> UUID | None:
     """The newest instance of the task of this id; else it is the id of an instance."""
     try:
         instances = client.task(named).instances

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from hetuflow_core.durations import format_size
 from hetuflow_core.resources import Task, TaskDetail, TaskInstance
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.structured import as_line
@@ -17,7 +19,8 @@ def table(tasks: Sequence[Task]) -> Table:
         Column("STATUS", Kind.STATUS),
         Column("ATTEMPTS", Kind.NUMBER),
         Column("EXIT", Kind.NUMBER),
-        Column("CREATED", Kind.TIME),
+        # Not when it was made: the next minute of fires is there already, and only this tells them apart.
+        Column("DUE", Kind.TIME),
         Column("FINISHED", Kind.TIME),
     ]
     return Table(columns, [_row(task) for task in tasks])
@@ -31,6 +34,8 @@ def details(task: TaskDetail) -> list[Block]:
         ("reason", task.reason),
         ("exit code", task.exit_code),
         ("params", as_line(task.params)),
+        ("output", None if task.output is None else as_line(task.output)),
+        ("progress", _progress(task.instances)),
         ("priority", task.priority),
         ("attempts", task.attempts),
         ("losses", task.losses),
@@ -46,6 +51,11 @@ def details(task: TaskDetail) -> list[Block]:
     return [sheet, _attempts(task.instances)] if task.instances else [sheet]
 
 
+def _progress(instances: Sequence[TaskInstance]) -> str | None:
+    said = instances[-1].progress if instances else None
+    return None if said is None else f"{said.get('percent', 0):g}% {said.get('message', '')}".rstrip()
+
+
 def _row(task: Task) -> list[Cell]:
     return [
         str(task.id),
@@ -54,7 +64,7 @@ def _row(task: Task) -> list[Cell]:
         task.status,
         task.attempts,
         task.exit_code,
-        task.created_at,
+        task.due_at,
         task.finished_at,
     ]
 
@@ -69,6 +79,8 @@ def _attempts(instances: Sequence[TaskInstance]) -> Table:
         Column("FINISHED", Kind.TIME),
         Column("EXIT", Kind.NUMBER),
         Column("SIGNAL", Kind.NUMBER),
+        Column("CPU", Kind.NUMBER),
+        Column("MEMORY"),
         Column("WHY"),
     ]
     return Table(columns, [_attempt(instance) for instance in instances])
@@ -85,5 +97,11 @@ def _attempt(instance: TaskInstance) -> list[Cell]:
         instance.finished_at,
         instance.exit_code,
         instance.signal,
+        _used(instance, "cpu_seconds"),
+        None if (peak := _used(instance, "memory_peak")) is None else format_size(peak),
         ", ".join(part for part in why if part),
     ]
+
+
+def _used(instance: TaskInstance, what: str) -> Any:
+    return None if instance.usage is None else instance.usage.get(what)

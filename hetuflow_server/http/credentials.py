@@ -10,5 +10,9 @@ _SCHEME = "bearer "
 
 
 def bearer(request: ASGIConnection[Any, Any, Any, Any]) -> str | None:
-    header = request.headers.get("authorization", "")
-    return header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else None
+    return credential_in(request.headers.get("authorization", ""))
+
+
+def credential_in(header: str) -> str | None:
+    """Return the credential of an Authorization header, if it has one."""
+    return header[len(_SCHEME) :].strip() if header[: len(_SCHEME)].lower() == _SCHEME else None

@@ -9,12 +9,32 @@ import socket
 from collections.abc import Iterator
 from typing import Any
 
+import structlog
 import uvicorn
 
 from hetuflow_core.errors import HostBlocked, PortTaken
+from hetuflow_core.runtime.descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
 
-_BACKLOG = 2_048
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
+
+# Agents that come back together after a restart; the kernel cuts it to net.core.somaxconn.
+_BACKLOG = 8_192
+# Each agent that waits has a connection open, and so has each log that is followed.
+_ENOUGH_DESCRIPTORS = 12_000
+_SPARE_DESCRIPTORS = 200
+
+
+def descriptor_note() -> str | None:
+    """Say what is to be done when this process could have too few connections, or None."""
+    ceiling = descriptor_ceiling()
+    if ceiling >= _ENOUGH_DESCRIPTORS:
+        return None
+    agents = max(0, ceiling - _SPARE_DESCRIPTORS)
+    return (
+        f"A server here may open {ceiling} files, so about {agents} agents can wait at it: "
+        "raise the hard limit for more (LimitNOFILE= in systemd, `ulimit -Hn`)."
+    )
 
 
 class Listener:
@@ -41,6 +61,9 @@ class Listener:
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
     async def start(self) -> None:
+        limit = raise_descriptor_limit()
+        if (note := descriptor_note()) is not None:
+            log.warning(note, limit=limit)
         try:
             found = socket.getaddrinfo(
                 self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -77,6 +100,7 @@ class HttpServer:
                 lifespan="off",
                 log_config=None,
                 access_log=False,
+                proxy_headers=False,
                 server_header=False,
                 date_header=True,
                 backlog=_BACKLOG,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -65,51 +66,64 @@ def status_of(error: HetuflowError) -> HTTPStatus:
     return next(STATUSES[cls] for cls in type(error).__mro__ if cls in STATUSES)
 
 
+@dataclass(frozen=True, slots=True)
+class ProblemAnswer:
+    """What an error is answered with, before any framework knows of it."""
+
+    status: HTTPStatus
+    problem: Problem
+    headers: Mapping[str, str]
+
+
 def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Answer any error; the only exception handler of the application."""
+    return _response(answer_of(error, path=request.url.path, trace_id=_trace_id(request)))
+
+
+def answer_of(error: Exception, *, path: str, trace_id: str | None) -> ProblemAnswer:
     match error:
         case HetuflowError() as ours if status_of(ours) < HTTPStatus.INTERNAL_SERVER_ERROR or _is_outage(
             ours
         ):
-            return answer(request, status_of(ours), code=ours.code, detail=ours.message, faults=ours.faults)
+            return _answer(status_of(ours), trace_id, code=ours.code, detail=ours.message, faults=ours.faults)
         case HTTPException(status_code=status) as theirs if status < HTTPStatus.INTERNAL_SERVER_ERROR:
-            return _framework_problem(request, theirs)
+            return _framework_problem(trace_id, theirs)
         case unexpected:
-            log.error("A request met an unexpected error.", path=request.url.path, exc_info=unexpected)
+            log.error("A request met an unexpected error.", path=path, exc_info=unexpected)
             detail = "The server met an error it did not expect; its log has more under this trace_id."
-            return answer(request, HTTPStatus.INTERNAL_SERVER_ERROR, code="internal", detail=detail)
+            return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, trace_id, code="internal", detail=detail)
 
 
 def _is_outage(error: HetuflowError) -> bool:
     return status_of(error) is HTTPStatus.SERVICE_UNAVAILABLE
 
 
-def _framework_problem(request: Request[Any, Any, Any], error: HTTPException) -> Response[Problem]:
+def _framework_problem(trace_id: str | None, error: HTTPException) -> ProblemAnswer:
     status, faults = HTTPStatus(error.status_code), list[Fault]()
     if isinstance(error, ValidationException):
         # The body was readable and breaks a rule: that is 422 here, 400 is for what cannot be read at all.
         status = HTTPStatus.UNPROCESSABLE_ENTITY
         faults = [_fault(extra) for extra in error.extra or [] if isinstance(extra, dict)]
     code = _FRAMEWORK_CODES.get(status, "request.refused")
-    return answer(request, status, code=code, detail=error.detail, faults=faults, headers=error.headers)
+    return _answer(status, trace_id, code=code, detail=error.detail, faults=faults, headers=error.headers)
 
 
-def answer(
-    request: Request[Any, Any, Any],
+def _answer(
     status: HTTPStatus,
+    trace_id: str | None,
     *,
     code: str,
     detail: str,
     faults: tuple[Fault, ...] | list[Fault] = (),
     headers: Mapping[str, str] | None = None,
-) -> Response[Problem]:
+) -> ProblemAnswer:
     problem = Problem(
         type=f"urn:hetuflow:problem:{code}",
         title=status.phrase,
         status=status,
         detail=detail,
         code=code,
-        trace_id=request.scope.get("state", {}).get("trace_id"),
+        trace_id=trace_id,
         errors=[ProblemFault(fault.field, fault.message) for fault in faults],
     )
     all_headers = dict(headers or {})
@@ -117,8 +131,26 @@ def answer(
         all_headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if status is HTTPStatus.UNAUTHORIZED:
         all_headers["WWW-Authenticate"] = "Bearer"
-    return Response(problem, status_code=status, media_type=PROBLEM_JSON, headers=all_headers)
+    return ProblemAnswer(status, problem, all_headers)
 
 
 def _fault(extra: dict[str, Any]) -> Fault:
     return Fault(str(extra.get("key", "")), str(extra.get("message", "")))
+
+
+def answer(
+    request: Request[Any, Any, Any], status: HTTPStatus, *, code: str, detail: str, faults: list[Fault]
+) -> Response[Problem]:
+    """Answer a request that met no error with a problem all the same."""
+    return _response(_answer(status, _trace_id(request), code=code, detail=detail, faults=faults))
+
+
+def _response(said: ProblemAnswer) -> Response[Problem]:
+    return Response(
+        said.problem, status_code=said.status, media_type=PROBLEM_JSON, headers=dict(said.headers)
+    )
+
+
+def _trace_id(request: Request[Any, Any, Any]) -> str | None:
+    trace_id: str | None = request.scope.get("state", {}).get("trace_id")
+    return trace_id

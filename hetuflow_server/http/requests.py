@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 
@@ -14,6 +15,7 @@ from hetuflow_core.runtime.logging import bind_request
 from hetuflow_core.tracing import new_trace, parse_traceparent
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
+_level = logging.getLogger("hetuflow.http")
 
 # What a caller may name its request: short and harmless in a log line and a header.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
@@ -55,11 +57,14 @@ class RequestContext:
                 await self._app(scope, receive, send_with_id)
             finally:
                 path = scope["path"]
-                level = log.debug if path.startswith(_QUIET) else log.info
-                level(
-                    "Answered.",
-                    method=scope.get("method"),
-                    path=path,
-                    status=status,
-                    ms=round((self._clock.monotonic() - started) * 1000, 1),
-                )
+                level = logging.DEBUG if path.startswith(_QUIET) else logging.INFO
+                # Asked first: composing a line that is not wanted would cost more than the question.
+                if _level.isEnabledFor(level):
+                    log.log(
+                        level,
+                        "Answered.",
+                        method=scope.get("method"),
+                        path=path,
+                        status=status,
+                        ms=round((self._clock.monotonic() - started) * 1000, 1),
+                    )

@@ -2,53 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
 import structlog
 
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import DEADLINE, Settler
-from hetuflow_server.store import jobs, queue, tasks as task_store, transitions
-from hetuflow_server.store.database import Database
+from hetuflow_server.store import queue, tasks as task_store, transitions
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Ending
-from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")
 
 _BATCH = 200
 # Shorter gaps between two looks are ordinary; longer ones mean that no server was there to hear agents.
 _ORDINARY_GAP = timedelta(seconds=5)
+_NOTED_EVERY = timedelta(seconds=2)
 
 
 class Rescuer:
-    def __init__(self, database: Database, settler: Settler, hints: Hints) -> None:
+    """An owner's duty."""
+
+    def __init__(self, database: Database, ownership: Ownership, settler: Settler, hints: Hints) -> None:
         self._database = database
+        self._ownership = ownership
         self._settler = settler
         self._hints = hints
 
-    async def run_once(self) -> int:
+    async def look(self, namespaces: Sequence[int]) -> list[int]:
+        """Return which of them need rescue, with one query for all; note now and then that one has looked."""
         async with self._database.transaction() as connection:
-            namespaces = await jobs.all_namespaces(connection)
-        return sum([await self._rescue(namespace_id) for namespace_id in namespaces])
+            found = await queue.look_for_rescue(connection, namespaces)
+        if stale := [one.namespace_id for one in found if one.needed or one.away > _NOTED_EVERY]:
+            async with self._ownership.transaction(*stale) as connection:
+                await self._note(connection, stale)
+        return [one.namespace_id for one in found if one.needed]
 
-    async def _rescue(self, namespace_id: int) -> int:
-        async with self._database.transaction() as connection:
-            away = await queue.note_rescue(connection, namespace_id)
-            if away > _ORDINARY_GAP:
-                extended = await queue.extend_after_outage(connection, namespace_id, away)
-                if extended:
-                    log.warning(
-                        "Leases were extended after an outage.", leases=extended, away=away.total_seconds()
-                    )
-            released = await transitions.release_expired(connection, namespace_id, _BATCH)
-        if released:
-            log.info("Expired reservations were released.", count=released)
-            self._hints.give([namespace_topic(namespace_id)])
-        return released + await self._end_expired(namespace_id) + await self._end_overdue(namespace_id)
+    async def _note(self, connection: Connection, namespaces: Sequence[int]) -> None:
+        for namespace_id, away in (await queue.note_rescue(connection, namespaces)).items():
+            if away <= _ORDINARY_GAP:
+                continue
+            if extended := await queue.extend_after_outage(connection, namespace_id, away):
+                log.warning(
+                    "Leases were extended after an outage.", leases=extended, away=away.total_seconds()
+                )
+
+    async def run_once(self, namespace_id: int) -> int:
+        """Rescue what `look` has found."""
+        async with self._ownership.transaction(namespace_id) as connection:
+            released = await self._settler.release_expired(connection, namespace_id, _BATCH)
+        if released.ended:
+            log.info("Expired reservations were released.", count=len(released.ended))
+            self._hints.give(released.hints | {namespace_topic(namespace_id)})
+        return (
+            len(released.ended)
+            + await self._end_expired(namespace_id)
+            + await self._end_overdue(namespace_id)
+        )
 
     async def _end_expired(self, namespace_id: int) -> int:
-        async with self._database.transaction() as connection:
-            expired = await queue.expired(connection, namespace_id, _BATCH)
+        async with self._ownership.transaction(namespace_id) as connection:
+            expired = await queue.expired(connection, namespace_id, _BATCH, _ORDINARY_GAP)
             if not expired:
                 return 0
             live = await task_store.live_instances(connection, ids=expired)
@@ -58,6 +75,8 @@ class Rescuer:
                 [Ending(id_, None, InstanceStatus.LOST, reason="lease_expired") for id_ in running],
                 transitions.lose,
             )
+        # A transaction of its own: the first has locked limits, and this one locks tasks and instances.
+        async with self._ownership.transaction(namespace_id) as connection:
             cancelled = await self._settler.settle(
                 connection,
                 [
@@ -73,7 +92,7 @@ class Rescuer:
 
     async def _end_overdue(self, namespace_id: int) -> int:
         """Fail what still waits at its deadline; ask the agents of what runs to end it."""
-        async with self._database.transaction() as connection:
+        async with self._ownership.transaction(namespace_id) as connection:
             overdue = await queue.overdue(connection, namespace_id, _BATCH)
             if not overdue:
                 return 0
@@ -83,14 +102,8 @@ class Rescuer:
             wanted = {id_: one for id_, one in live.items() if not one.cancel_requested}
             marked = await transitions.mark_overdue(connection, sorted({i.task_id for i in wanted.values()}))
             ending = [id_ for id_, one in wanted.items() if one.task_id in marked]
-            waiting = await self._settler.settle(
-                connection,
-                [Ending(id_, None, InstanceStatus.CANCELLED, reason=DEADLINE) for id_ in ending],
-                transitions.cancel_unclaimed,
-            )
-            claimed = sorted(set(ending) - waiting.ended)
-            agents = await transitions.request_cancel(connection, claimed) if claimed else {}
-        self._hints.give(waiting.hints | {agent_topic(agent) for agent in agents.values()})
-        if waiting.ended or agents:
-            log.info("Tasks reached their deadline.", waiting=len(waiting.ended), running=len(agents))
-        return len(waiting.ended) + len(agents)
+            ended = await self._settler.cancel(connection, sorted(ending), DEADLINE)
+        self._hints.give(ended.hints)
+        if ended.ended or ended.asked:
+            log.info("Tasks reached their deadline.", waiting=len(ended.ended), running=len(ended.asked))
+        return len(ended.ended) + len(ended.asked)

@@ -7,9 +7,11 @@ from datetime import timedelta
 import structlog
 
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Transactions
 from hetuflow_server.store.expiry import delete_expired
 from hetuflow_server.store.partitions import (
+    ARTIFACT_CHUNKS,
+    ARTIFACTS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -18,37 +20,45 @@ from hetuflow_server.store.partitions import (
     Partitions,
     days_wanted,
 )
+from hetuflow_server.store.servers import forget as forget_servers
 
 log = structlog.get_logger("hetuflow.upkeep")
 
 _MOST_STRAY_DAYS = 10
+# How long a server that is gone can still be looked up.
+_KEEP_SERVERS = timedelta(days=1)
 
 
 class Upkeep:
-    """One round over all partitioned tables; a round that changed something is followed by another."""
+    """A leader's duty: one round over all that expires; one that changed something is followed by another."""
 
     def __init__(
         self,
-        database: Database,
+        transactions: Transactions,
         clock: Clock,
         *,
         keep_tasks: timedelta,
         keep_logs: timedelta,
+        keep_artifacts: timedelta,
         ahead: timedelta,
     ) -> None:
-        self._database = database
+        self._transactions = transactions
         self._clock = clock
         self._ahead = ahead
         self._keep_tasks = keep_tasks
         self._tables = (
-            (Partitions(database, TASKS), keep_tasks),
-            (Partitions(database, HISTORY), keep_tasks),
-            (Partitions(database, LOG_LENGTHS), keep_logs),
-            (Partitions(database, LOG_CHUNKS), keep_logs),
+            (Partitions(transactions, TASKS), keep_tasks),
+            (Partitions(transactions, HISTORY), keep_tasks),
+            (Partitions(transactions, LOG_LENGTHS), keep_logs),
+            (Partitions(transactions, LOG_CHUNKS), keep_logs),
+            (Partitions(transactions, ARTIFACTS), keep_artifacts),
+            (Partitions(transactions, ARTIFACT_CHUNKS), keep_artifacts),
         )
 
     async def run_once(self) -> int:
-        changed = await delete_expired(self._database, self._clock.now() - self._keep_tasks)
+        changed = await delete_expired(self._transactions, self._clock.now() - self._keep_tasks)
+        async with self._transactions.transaction() as connection:
+            changed += await forget_servers(connection, _KEEP_SERVERS)
         for partitions, keep in self._tables:
             try:
                 changed += await self._keep_up(partitions, keep)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from hetuflow_core import ids, placement
+from hetuflow_core import ids
 from hetuflow_core.errors import Denied, NotFound
 from hetuflow_core.jobfile import (
     Document,
     JobSpec,
+    Kind,
     NamespaceSpec,
     digest,
     from_document,
@@ -19,11 +21,17 @@ from hetuflow_core.jobfile import (
     raw_documents,
     to_document,
 )
+from hetuflow_core.limits import job_scope
 from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult, Job
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access import Principal
-from hetuflow_server.store import access as access_store, jobs as job_store
+from hetuflow_server.services.apply_calendars import apply_calendars
+from hetuflow_server.services.apply_limits import apply_limits
+from hetuflow_server.services.job_versions import from_row
+from hetuflow_server.services.json_paths import differences
+from hetuflow_server.services.schedule_edits import EditedJob, apply_schedules
+from hetuflow_server.store import access as access_store, jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.jobs import JobRow
 
@@ -40,10 +48,22 @@ class Applying:
         *,
         dry_run: bool,
     ) -> ApplyResult:
-        specs = load_documents(raw_documents(documents))
+        specs = await _load(documents)
         async with self._database.transaction() as connection:
-            # Namespaces first, and in one order: two applies at once must not wait in a ring.
-            items = [await self._apply_one(connection, principal, one) for one in sorted(specs, key=_order)]
+            # In one order: two applies at once must not wait in a ring.
+            in_order = sorted(specs, key=_order)
+            items = [
+                await self._apply_namespace(connection, principal, one)
+                for one in in_order
+                if isinstance(one, NamespaceSpec)
+            ]
+            items += await apply_calendars(connection, principal, specs)
+            items += [
+                await self._apply_job(connection, principal, one)
+                for one in in_order
+                if isinstance(one, JobSpec)
+            ]
+            items += await apply_limits(connection, principal, specs)
             if dry_run:
                 await connection.rollback()
         place = {
@@ -84,18 +104,6 @@ class Applying:
             )
             return jobs, await job_store.count_jobs(connection, namespace, name, cap + 1)
 
-    async def _apply_one(
-        self,
-        connection: Connection,
-        principal: Principal,
-        spec: Document,
-    ) -> AppliedDocument:
-        match spec:
-            case NamespaceSpec():
-                return await self._apply_namespace(connection, principal, spec)
-            case JobSpec():
-                return await self._apply_job(connection, principal, spec)
-
     async def _apply_namespace(
         self,
         connection: Connection,
@@ -119,56 +127,54 @@ class Applying:
         principal.require_namespace(spec.namespace)
         namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
         known = await job_store.job_by_name(connection, namespace_id, spec.name)
-        document, new_digest = to_document(spec), digest(spec)
-
-        def done(action: ApplyAction, version: int, changes: list[str] | None = None) -> AppliedDocument:
-            return AppliedDocument(
-                spec.kind.value,
-                spec.namespace,
-                spec.name,
-                action,
-                version,
-                changes or [],
-            )
-
-        if known is not None and from_document(known.spec) == spec:
-            return done(ApplyAction.UNCHANGED, known.version)
+        body = spec.without_schedules()
+        document = to_document(body)
+        changes = [] if known is None else differences(known.spec, document)
+        same = known is not None and from_document(known.spec) == body
+        job_id = known.id if known else ids.new_id(self._clock.now(), secrets.token_bytes(10))
         row = JobRow(
-            id=known.id if known else ids.new_id(self._clock.now(), secrets.token_bytes(10)),
+            id=job_id,
             namespace_id=namespace_id,
             namespace=spec.namespace,
             name=spec.name,
-            enabled=True,
-            version=known.version + 1 if known else 1,
-            digest=new_digest,
-            placement_id=await self._placement(connection, spec),
+            enabled=known.enabled if known else True,
+            version=known.version + (not same) if known else 1,
+            digest=digest(body),
+            placement_id=known.placement_id
+            if known and same
+            else await placements.intern(connection, spec.requirements, _scopes(spec, job_id)),
             spec=document,
         )
         if known is None:
             await job_store.insert_job(connection, row, spec.labels, principal.name)
-            return done(ApplyAction.CREATED, row.version)
-        await job_store.change_job(connection, row, spec.labels, principal.name)
-        return done(ApplyAction.CHANGED, row.version, differences(known.spec, document))
-
-    async def _placement(self, connection: Connection, spec: JobSpec) -> int:
-        return await job_store.intern_placement(
-            connection,
-            placement.digest(spec.placement, spec.limits),
-            placement.canonical_requirements(spec.placement),
-            sorted(spec.limits),
+        elif not same:
+            await job_store.change_job(connection, row, spec.labels, principal.name)
+        schedules = await apply_schedules(
+            connection, EditedJob(from_row(row), row.enabled), spec.schedules, new_version=not same
+        )
+        edited = [one for one in schedules if one.action is not ApplyAction.UNCHANGED]
+        action = ApplyAction.CREATED if known is None else ApplyAction.CHANGED
+        if same and not edited:
+            action, changes = ApplyAction.UNCHANGED, []
+        if known is not None:
+            changes = [*changes, *(f"schedules.{one.name}" for one in edited)]
+        return AppliedDocument(
+            spec.kind.value, spec.namespace, spec.name, action, row.version, changes, schedules
         )
 
 
-def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths at which two documents differ."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return [
-            difference
-            for key in sorted(before.keys() | after.keys())
-            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
-        ]
-    return [] if before == after else [path]
+def _scopes(spec: JobSpec, job_id: UUID) -> list[str]:
+    """The limits of the job's class; what a key limits is a matter of each instance."""
+    own = spec.concurrency.max is not None and spec.concurrency.key is None
+    return [*spec.limits, job_scope(job_id)] if own else list(spec.limits)
 
 
-def _order(spec: Document) -> tuple[bool, str, str]:
-    return isinstance(spec, JobSpec), getattr(spec, "namespace", ""), spec.name
+async def _load(documents: Sequence[dict[str, Any]]) -> list[Document]:
+    if any(document.get("kind") == Kind.CALENDAR for document in documents):
+        # Holidays take a second to load the first time, which nobody else should wait for.
+        return await asyncio.to_thread(lambda: load_documents(raw_documents(documents)))
+    return load_documents(raw_documents(documents))
+
+
+def _order(spec: Document) -> tuple[str, str]:
+    return getattr(spec, "namespace", ""), spec.name

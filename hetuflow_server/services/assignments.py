@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
-from uuid import UUID
 
 import structlog
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
+from hetuflow_core.placement import Resources
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
@@ -21,29 +21,35 @@ from hetuflow_server.stream.hints import Hints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.claims")
 
+_ALMOST_A_MILLISECOND = timedelta(microseconds=999)
+
 
 class Assignments:
-    def __init__(self, database: Database, versions: JobVersions, settler: Settler, hints: Hints) -> None:
+    def __init__(
+        self,
+        database: Database,
+        versions: JobVersions,
+        classes: PlacementClasses,
+        settler: Settler,
+        hints: Hints,
+    ) -> None:
         self._database = database
         self._versions = versions
+        self._classes = classes
         self._settler = settler
         self._hints = hints
 
-    async def make(
-        self,
-        claimed: Sequence[Claimed],
-        params: Mapping[UUID, tuple[dict[str, Any], str | None]],
-    ) -> list[m.Assignment]:
+    async def make(self, claimed: Sequence[Claimed]) -> list[m.Assignment]:
         """Render what was claimed; what cannot be rendered ends here as failed, with the reason."""
         if not claimed:
             return []
+        resources = await self._resources(claimed)
         made, broken = [], []
         for row in claimed:
             version = await self._versions.find(self._database, row.job_id, row.job_version)
-            values, traceparent = params.get(row.task_id, ({}, None))
             try:
                 run = version.render(
-                    values,
+                    row.params or {},
                     task_id=row.task_id,
                     attempt=row.attempt,
                     fire_at=row.fire_at,
@@ -62,14 +68,16 @@ class Assignments:
                     job_version=row.job_version,
                     attempt=row.attempt,
                     fire_at=ids.milliseconds(row.fire_at),
-                    due_at=ids.milliseconds(row.due_at),
+                    # Cut up, not down: an agent starts at the instant and never before.
+                    due_at=ids.milliseconds(row.due_at + _ALMOST_A_MILLISECOND),
                     reserved_until=ids.milliseconds(row.reserved_until),
                     run=run,
                     timeout_ms=_milliseconds(version.timeout),
                     kill_grace_ms=version.kill_grace // timedelta(milliseconds=1),
                     lease_ms=row.lease_ms,
                     on_lost=version.on_lost,
-                    traceparent=traceparent,
+                    traceparent=row.traceparent,
+                    resources=resources[row.placement_id],
                 ),
             )
         if broken:
@@ -77,6 +85,14 @@ class Assignments:
                 settled = await self._settler.settle(connection, broken, transitions.finish)
             self._hints.give(settled.hints)
         return made
+
+    async def _resources(self, claimed: Sequence[Claimed]) -> dict[int, Resources]:
+        """Return {class: what it takes of an agent}; as it was changed by a retry, not as in the job."""
+        wanted = {row.placement_id for row in claimed}
+        if any(self._classes.get(one) is None for one in wanted):
+            async with self._database.transaction() as connection:
+                await self._classes.learn(connection, wanted)
+        return {one: self._classes.of(one).resources for one in wanted}
 
 
 def _broken(row: Claimed, error: Invalid) -> Ending:

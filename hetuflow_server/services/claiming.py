@@ -1,21 +1,26 @@
-"""Claiming: a poll is answered as soon as there is work or a cancel, or with nothing when its time is up."""
+"""Claiming: a poll is answered as soon as there is anything to tell, or with nothing when its time is up."""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from datetime import timedelta
+from uuid import UUID
 
 from hetuflow_core import ids, messages as m
-from hetuflow_core.placement import AgentFacts, parse_taint
+from hetuflow_core.placement import AgentFacts, Resources, parse_taint
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import POLL_WAIT, AgentSessions
+from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.assignments import Assignments
-from hetuflow_server.services.dispatcher import Asker, Dispatcher
+from hetuflow_server.services.dispatcher import Dispatcher
+from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.store.agents import AgentSession
 
 _MOST_PREFETCH = timedelta(seconds=5)
 _MOST_PER_POLL = 500
+_MOST_SESSIONS = 50_000
 
 
 class Claiming:
@@ -24,32 +29,73 @@ class Claiming:
         sessions: AgentSessions,
         dispatcher: Dispatcher,
         assignments: Assignments,
+        mailroom: Mailroom,
         clock: Clock,
     ) -> None:
         self._sessions = sessions
         self._dispatcher = dispatcher
         self._assignments = assignments
+        self._mailroom = mailroom
         self._clock = clock
+        # {session: the last request it made here}.
+        self._last_requests: OrderedDict[UUID, UUID] = OrderedDict()
 
     async def poll(self, credential: AgentCredential, asked: m.Poll) -> m.Polled:
-        session = await self._sessions.current(credential, asked.session_id)
+        repeated = self._maybe_repeated(asked)
         wait = min(timedelta(milliseconds=max(0, asked.wait_ms)), POLL_WAIT)
-        free = min(asked.free_slots, session.slots, _MOST_PER_POLL)
-        asker = Asker(
-            facts=_facts(session),
-            session_id=asked.session_id,
-            request_id=asked.request_id,
-            served=frozenset(
-                id_ for name, id_ in credential.namespaces.items() if name in session.capabilities.namespaces
-            ),
-            free=free if session.status == AgentStatus.ONLINE else 0,
-            slots=session.slots,
-            prefetch=min(timedelta(milliseconds=max(0, asked.prefetch_ms)), _MOST_PREFETCH),
-        )
-        dealt = await self._dispatcher.ask(asker, wait.total_seconds())
-        assignments = await self._assignments.make(dealt.claimed, dealt.params)
-        cancels = [m.Cancel(*cancel) for cancel in dealt.cancels]
-        return m.Polled(ids.milliseconds(self._clock.now()), assignments, cancels)
+        until = self._clock.monotonic() + wait.total_seconds()
+        while True:
+            session = await self._sessions.current(credential, asked.session_id)
+            # Only when it says so: after a restart everybody is new here, and the next look finds their mail.
+            again = asked.repeated and repeated
+            mail = await self._mailroom.collect(session.id, asked.session_id, again=again)
+            left = 0.0 if mail else max(0.0, until - self._clock.monotonic())
+            asker = _asker(credential, session, asked, repeated=repeated)
+            with self._mailroom.calling(session.id, asker.dismiss):
+                dealt = await self._dispatcher.ask(asker, left)
+            if dealt.claimed or mail or not asker.dismissed:
+                break
+            # There may be something to tell, or its session is over, or something about it was decided.
+            repeated = False
+        assignments = await self._assignments.make(dealt.claimed)
+        return m.Polled(ids.milliseconds(self._clock.now()), assignments, mail.cancels, mail.commands)
+
+    def _maybe_repeated(self, asked: m.Poll) -> bool:
+        """Tell whether a request may have been answered before: it says so, or it is not known to be new."""
+        last = self._last_requests.pop(asked.session_id, None)
+        self._last_requests[asked.session_id] = asked.request_id
+        if len(self._last_requests) > _MOST_SESSIONS:
+            self._last_requests.popitem(last=False)
+        return asked.repeated or last is None or last == asked.request_id
+
+
+def _asker(credential: AgentCredential, session: AgentSession, asked: m.Poll, *, repeated: bool) -> Asker:
+    free = min(asked.free_slots, session.slots, _MOST_PER_POLL)
+    return Asker(
+        facts=_facts(session),
+        session_id=asked.session_id,
+        request_id=asked.request_id,
+        served=frozenset(
+            id_ for name, id_ in credential.namespaces.items() if name in session.capabilities.namespaces
+        ),
+        free=free if session.status == AgentStatus.ONLINE else 0,
+        slots=session.slots,
+        prefetch=min(timedelta(milliseconds=max(0, asked.prefetch_ms)), _MOST_PREFETCH),
+        repeated=repeated,
+        free_resources=_free(session, asked),
+    )
+
+
+def _free(session: AgentSession, asked: m.Poll) -> Resources:
+    """What an agent says is left, which it knows best, but never more than it has."""
+    capacity = session.capabilities.resources
+    if asked.free_resources is None:
+        return capacity
+    return Resources(
+        cpu=min(capacity.cpu, asked.free_resources.cpu),
+        memory=min(capacity.memory, asked.free_resources.memory),
+        gpu=min(capacity.gpu, asked.free_resources.gpu),
+    )
 
 
 def _facts(session: AgentSession) -> AgentFacts:
@@ -61,6 +107,8 @@ def _facts(session: AgentSession) -> AgentFacts:
         labels=session.labels,
         taints=tuple(map(parse_taint, said.taints)),
         pools=frozenset(said.pools),
+        capacity=said.resources,
         slots=session.slots,
         executors=frozenset(said.executors),
+        run_as=frozenset(said.run_as),
     )

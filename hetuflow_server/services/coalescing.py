@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
+from hetuflow_core.errors import DatabaseUnreachable
+
+# How often a request that may succeed next time is tried on its own.
+_TRIES = 3
+
 Q = TypeVar("Q")
 A = TypeVar("A")
 
@@ -18,12 +23,17 @@ class Coalescer(Generic[Q, A]):
         *,
         most: int,
         weigh: Callable[[Q], int],
+        again: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
-        """`serve` answers a batch in order, in one transaction; its requests weigh at most `most` in all."""
+        """`serve` answers a batch in order, in one transaction; its requests weigh at most `most` in all.
+
+        `again` tells which errors of a single request are worth another try.
+        """
         self._name = name
         self._serve = serve
         self._most = most
         self._weigh = weigh
+        self._again = again
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._serving: asyncio.Task[None] | None = None
 
@@ -52,20 +62,27 @@ class Coalescer(Generic[Q, A]):
         batch, self._waiting = self._waiting[:count], self._waiting[count:]
         return batch
 
-    async def _serve_batch(self, batch: list[tuple[Q, asyncio.Future[A]]]) -> None:
+    async def _serve_batch(self, batch: list[tuple[Q, asyncio.Future[A]]], tries: int = _TRIES) -> None:
         try:
             answers = await self._serve([request for request, _ in batch])
+        except DatabaseUnreachable as error:
+            # Asking for each of them again would only make them wait longer for the same answer.
+            for _, answer in batch:
+                _fail(answer, error)
         except Exception as error:  # noqa: BLE001 - handed to whoever asked
-            if len(batch) == 1:
+            if len(batch) > 1:
+                # One bad request must not fail its neighbours: the batch is halved until it stands alone.
+                middle = len(batch) // 2
+                await self._serve_batch(batch[:middle])
+                await self._serve_batch(batch[middle:])
+            elif tries > 1 and self._again(error):
+                await self._serve_batch(batch, tries - 1)
+            else:
                 _fail(batch[0][1], error)
-                return
-            # One bad request must not fail its neighbours: each on its own now.
-            for member in batch:
-                await self._serve_batch([member])
-            return
-        for (_, answer), given in zip(batch, answers, strict=True):
-            if not answer.done():
-                answer.set_result(given)
+        else:
+            for (_, answer), given in zip(batch, answers, strict=True):
+                if not answer.done():
+                    answer.set_result(given)
 
 
 def _fail(answer: asyncio.Future[A], error: Exception) -> None:

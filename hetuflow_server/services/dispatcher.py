@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import structlog
 
-from hetuflow_core.fairness import Head, StrideShares
-from hetuflow_core.placement import AgentFacts
+from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.services.askers import NOTHING, Asker, Dealt
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.dealing import Dealer
+from hetuflow_server.services.heads import KnownHeads
+from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.suitability import Suitability
-from hetuflow_server.store import queue, tasks as task_store, transitions
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Claimable, Claimed, Grant
-from hetuflow_server.stream.hints import AGENT, NAMESPACE, Hints, Topic
+from hetuflow_server.services.waiting_room import WaitingRoom
+from hetuflow_server.store import queue, transitions
+from hetuflow_server.store.database import Connection, Database, Lane
+from hetuflow_server.store.records import Claimable, Claimed
+from hetuflow_server.stream.hints import NAMESPACE, Hints, Topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.dispatcher")
 
@@ -31,48 +35,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.dispatcher")
 _LOOK_AGAIN_SECONDS = 1.0
 _MOST_PER_CLAIM = 500
 _MOST_ROUNDS = 3
-# Whom to give a row: the least loaded of a sample, not of ten thousand.
-_SAMPLE = 20
-
-
-@dataclass(frozen=True, slots=True)
-class Dealt:
-    claimed: list[Claimed]
-    # {task: (params, traceparent)} of what was claimed.
-    params: dict[UUID, tuple[dict[str, Any], str | None]]
-    # (instance, token) of what the agent is to end.
-    cancels: list[tuple[UUID, UUID]]
-
-
-NOTHING = Dealt([], {}, [])
-
-
-@dataclass(eq=False, slots=True)
-class Asker:
-    """A poll that waits for work, for cancels, or for both."""
-
-    facts: AgentFacts
-    session_id: UUID
-    request_id: UUID
-    served: frozenset[int]
-    free: int
-    slots: int
-    prefetch: timedelta
-    answer: asyncio.Future[Dealt] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    # Done after its first round; until then what this very request was given before is given again.
-    looked: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-
-    @property
-    def new(self) -> bool:
-        return not self.looked.done()
-
-    @property
-    def agent_id(self) -> UUID:
-        return self.facts.agent_id
-
-    @property
-    def load(self) -> float:
-        return 1 - self.free / self.slots
 
 
 class Dispatcher:
@@ -80,16 +42,24 @@ class Dispatcher:
 
     name = "dispatcher"
 
-    def __init__(self, database: Database, hints: Hints, clock: Clock) -> None:
+    def __init__(
+        self,
+        database: Database,
+        hints: Hints,
+        clock: Clock,
+        capacity: Capacity,
+        settler: Settler,
+    ) -> None:
         self._database = database
+        self._hints = hints
         self._clock = clock
-        self._waiting: dict[Asker, None] = {}
+        self._capacity = capacity
+        self._settler = settler
         self._kicked = asyncio.Event()
-        self._shares = StrideShares()
-        self._suitability = Suitability(clock)
-        self._heads: list[Head] = []
-        self._weights: dict[int, int] = {}
-        self._heads_known_until = 0.0
+        self._heads = KnownHeads(clock, believed_seconds=_LOOK_AGAIN_SECONDS)
+        self._suitability = Suitability(clock, capacity.classes)
+        self._waiting = WaitingRoom(self._suitability.fits)
+        self._dealer = Dealer(self._suitability, capacity.classes, uuid4)
         self._next_due: datetime | None = None
         self._running: asyncio.Task[None] | None = None
         self._stopped = False
@@ -103,15 +73,17 @@ class Dispatcher:
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
-        for asker in self._waiting:
-            _answer(asker, NOTHING)
-        self._waiting.clear()
+        for asker in tuple(self._waiting):
+            asker.settle(NOTHING)
+            self._waiting.leave(asker)
 
     async def ask(self, asker: Asker, seconds: float) -> Dealt:
         """Wait up to `seconds` for something to do, one look at least; nothing is an answer too."""
         if self._stopped:
             return NOTHING
-        self._waiting[asker] = None
+        self._waiting.enter(asker)
+        if asker.free > 0:
+            self._suitability.note([asker.facts])
         self._kicked.set()
         try:
             done, _ = await asyncio.wait({asker.answer}, timeout=seconds)
@@ -123,42 +95,55 @@ class Dispatcher:
                 await asyncio.shield(self._give_back(asker.answer.result()))
             raise
         finally:
-            self._waiting.pop(asker, None)
-        return asker.answer.result() if asker.answer.done() else NOTHING
+            self._waiting.leave(asker)
+            # What a round under way deals to it from now on goes back at once.
+            asker.answer.cancel()
+        return NOTHING if asker.answer.cancelled() else asker.answer.result()
+
+    def take_claim_counts(self) -> dict[int, int]:
+        """Return how many rows of each namespace were claimed since this was last asked."""
+        return self._heads.shares.take_counts()
 
     async def _give_back(self, dealt: Dealt) -> None:
         """Release what was dealt to somebody who is no longer there."""
         if dealt.claimed:
             async with self._database.transaction() as connection:
-                await transitions.release(connection, [(row.id, row.token) for row in dealt.claimed])
-            self._heads_known_until = 0.0
+                held = sorted((row.id, row.token) for row in dealt.claimed)
+                released = await self._settler.release(connection, held)
+            self._heads.forget()
             self._kicked.set()
+            self._hints.give(released.hints)
 
     def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:  # noqa: ARG002 - all alike
-        kinds = {topic.kind for topic in topics}
-        if NAMESPACE in kinds:
-            self._heads_known_until = 0.0
-        if self._waiting and kinds & {NAMESPACE, AGENT}:
-            self._kicked.set()
+        for topic in topics:
+            if isinstance(topic.id, Head):
+                self._heads.add(topic.id)
+            elif topic.kind == NAMESPACE:
+                self._heads.forget()
+            else:
+                continue
+            if self._waiting:
+                self._kicked.set()
 
     async def _run(self) -> None:
         while True:
             await self._await_kick()
             self._kicked.clear()
-            askers = list(self._waiting)
-            if not askers:
+            if not self._waiting:
                 continue
             try:
-                more = await self._round(askers)
+                more = await self._round()
             except Exception as error:  # noqa: BLE001 - told to whoever asked; the next round starts afresh
-                log.warning("A claim failed.", error=str(error), askers=len(askers))
-                for asker in askers:
-                    _fail(asker, error)
+                log.warning("A claim failed.", error=str(error), askers=len(self._waiting))
+                for asker in tuple(self._waiting):
+                    asker.fail(error)
                 continue
             if more:
                 self._kicked.set()
 
     async def _await_kick(self) -> None:
+        if self._kicked.is_set():
+            return
         seconds = self._until_next_look() if self._waiting else None
         try:
             async with asyncio.timeout(seconds):
@@ -169,88 +154,90 @@ class Dispatcher:
     def _until_next_look(self) -> float:
         if self._next_due is None:
             return _LOOK_AGAIN_SECONDS
-        prefetch = max(asker.prefetch for asker in self._waiting)
-        due_in = (self._next_due - prefetch - self._clock.now()).total_seconds()
+        due_in = (self._next_due - self._waiting.prefetch - self._clock.now()).total_seconds()
         return min(_LOOK_AGAIN_SECONDS, max(0.001, due_in))
 
-    async def _round(self, askers: Sequence[Asker]) -> bool:
+    async def _round(self) -> bool:
         """Deal what there is; return whether another round may find more."""
-        async with self._database.transaction() as connection:
-            cancels = await queue.cancels_for(connection, [asker.agent_id for asker in askers])
-            claimed = await self._given_before(connection, [asker for asker in askers if asker.new])
-            hungry = [asker for asker in askers if asker.free > 0 and asker not in claimed]
-            if hungry:
-                await self._refresh_heads(connection)
-                claimed |= await self._claim(connection, hungry)
-            tasks = [row.task_id for rows in claimed.values() for row in rows]
-            params = await task_store.params_of(connection, tasks) if tasks else {}
-        full = False
-        for asker in askers:
-            if asker.new:
-                asker.looked.set_result(None)
-            rows, ends = claimed.get(asker, []), cancels.get(asker.session_id, [])
-            full = full or (asker.free > 0 and len(rows) == asker.free)
-            if rows or ends:
-                _answer(asker, Dealt(rows, params, ends))
-                self._waiting.pop(asker, None)
-        return full and bool(self._waiting)
+        newcomers = self._waiting.newcomers()
+        # What is reserved here may be forgotten by a crash: its start would then be refused.
+        async with self._database.transaction(Lane.FORGETFUL) as connection:
+            claimed = await self._given_before(connection, newcomers)
+            for asker in newcomers:
+                asker.hungry = asker not in claimed
+            full = False
+            if self._waiting.free > 0:
+                dealt, full = await self._claim(connection)
+                claimed |= dealt
+        self._waiting.note_look(newcomers)
+        for asker, rows in claimed.items():
+            full = full or len(rows) == asker.free
+            self._waiting.leave(asker)
+            if asker.answer.done():
+                await self._give_back(Dealt(rows))
+            asker.settle(Dealt(rows))
+        return full and len(self._waiting) > 0
 
     async def _given_before(
-        self,
-        connection: Connection,
-        askers: Sequence[Asker],
+        self, connection: Connection, askers: Sequence[Asker]
     ) -> dict[Asker, list[Claimed]]:
         """Return what these very requests were given already, when their answers were lost."""
-        given = await transitions.claimed_before(connection, [asker.request_id for asker in askers])
-        return {asker: given[asker.request_id] for asker in askers if asker.request_id in given}
+        repeated = [asker for asker in askers if asker.new and asker.repeated]
+        if not repeated:
+            return {}
+        requests = [(asker.agent_id, asker.request_id) for asker in repeated]
+        given = await transitions.claimed_before(connection, requests)
+        return {asker: given[asker.request_id] for asker in repeated if asker.request_id in given}
 
-    async def _refresh_heads(self, connection: Connection) -> None:
-        now = self._clock.monotonic()
-        if now < self._heads_known_until:
-            return
-        self._heads = await queue.heads(connection)
-        self._weights = await queue.weights(connection)
-        self._heads_known_until = now + _LOOK_AGAIN_SECONDS
-        self._shares.observe(self._heads)
+    async def _claim(self, connection: Connection) -> tuple[dict[Asker, list[Claimed]], bool]:
+        """Lock what those who wait may take, deal it among them and reserve what was dealt.
 
-    async def _claim(self, connection: Connection, askers: Sequence[Asker]) -> dict[Asker, list[Claimed]]:
-        served = frozenset[int]().union(*(asker.served for asker in askers))
-        self._suitability.note([asker.facts for asker in askers])
-        heads = [head for head in self._heads if head.namespace_id in served]
-        await self._suitability.learn(connection, (head.placement_id for head in heads))
-        heads = [head for head in heads if self._anybody_for(head, askers)]
-        want = min(sum(asker.free for asker in askers), _MOST_PER_CLAIM)
-        prefetch = max(asker.prefetch for asker in askers)
+        Returns also whether limits stood in the way of something that was dealt: another look may find more.
+        """
+        want, prefetch = min(self._waiting.free, _MOST_PER_CLAIM), self._waiting.prefetch
+        heads = await self._open_heads(connection, want)
         rows = await self._lock(connection, heads, want, prefetch)
-        grants = _deal(rows, askers, self._suitability, self._clock.now())
-        reserved = await transitions.reserve(connection, [grant for grant, _ in grants])
+        grants = self._dealer.deal(rows, self._waiting, self._clock.now())
+        granted = {grant.instance_id for grant, _ in grants}
+        admission = await self._capacity.take(connection, [row for row in rows if row.id in granted])
+        reserved = await transitions.reserve(
+            connection, [grant for grant, _ in grants if grant.instance_id not in admission.refused]
+        )
+        if admission.full_keys:
+            await self._capacity.hold_back(connection, admission.full_keys, prefetch)
         dealt: dict[Asker, list[Claimed]] = {}
         for grant, asker in grants:
             if (claimed := reserved.get(grant.instance_id)) is not None:
                 dealt.setdefault(asker, []).append(claimed)
-                self._shares.charge(claimed.namespace_id, 1)
-        self._next_due = await queue.next_due(connection, heads) if heads and not rows else None
-        return dealt
+        for namespace_id, count in Counter(one.namespace_id for one in reserved.values()).items():
+            self._heads.shares.charge(namespace_id, count)
+        self._next_due = await queue.next_due(connection, list(heads)) if heads and not rows else None
+        return dealt, bool(admission.refused)
 
-    def _anybody_for(self, head: Head, askers: Sequence[Asker]) -> bool:
-        """Tell whether some asker may take this head's work, so that the rest is never even looked at."""
-        return any(
-            head.namespace_id in asker.served and self._suitability.fits(head.placement_id, asker.facts)
-            for asker in askers
-        )
+    async def _open_heads(self, connection: Connection, want: int) -> dict[Head, int]:
+        """Return the heads somebody here may take work of, and how much: the rest is not even looked at."""
+        known = await self._heads.read(connection)
+        heads = [head for head in known if head.namespace_id in self._waiting.namespaces]
+        await self._capacity.classes.learn(connection, (head.placement_id for head in heads))
+        wanted = {
+            head: takers for head in heads if (takers := self._dealer.takers(head, self._waiting, want)) > 0
+        }
+        room = await self._capacity.room(connection, wanted)
+        most = {head: min(takers, room.get(head, want)) for head, takers in wanted.items()}
+        return {head: rows for head, rows in most.items() if rows > 0}
 
     async def _lock(
         self,
         connection: Connection,
-        heads: Sequence[Head],
+        heads: Mapping[Head, int],
         want: int,
         prefetch: timedelta,
     ) -> list[Claimable]:
         """Lock rows by fair quotas; heads that gave less than asked are left out of the next rounds."""
         rows: list[Claimable] = []
-        left = list(heads)
+        left = dict(heads)
         for _ in range(_MOST_ROUNDS):
-            quotas = self._shares.quotas(left, self._weights, want - len(rows)) if left else []
+            quotas = self._heads.shares.quotas(left, self._heads.weights, want - len(rows), at_most=left)
             if not quotas:
                 break
             found = await transitions.lock_claimable(
@@ -263,55 +250,13 @@ class Dispatcher:
             rows += found
             if len(rows) >= want:
                 break
-            taken = Counter(Head(row.namespace_id, row.placement_id, row.priority) for row in found)
+            taken = Counter(
+                Head(row.namespace_id, row.placement_id, row.priority, row.target_agent_id) for row in found
+            )
             drained = {head for head, quota in quotas if taken[head] < quota}
-            left = [head for head in left if head not in drained]
+            left = {
+                head: most - taken[head]
+                for head, most in left.items()
+                if head not in drained and most > taken[head]
+            }
         return rows
-
-
-def _deal(
-    rows: Sequence[Claimable],
-    askers: Sequence[Asker],
-    suitability: Suitability,
-    now: datetime,
-) -> list[tuple[Grant, Asker]]:
-    """Give each row to the best suited, then least loaded asker; what nobody may take yet stays queued."""
-    given = dict.fromkeys(askers, 0)
-    # Per head, because all of its rows ask the same: (asker, its score, until when rows must have been due).
-    suited: dict[tuple[int, int], list[tuple[Asker, float, datetime]]] = {}
-    grants = []
-    for row in rows:
-        kind = (row.namespace_id, row.placement_id)
-        if kind not in suited:
-            suited[kind] = [
-                (
-                    asker,
-                    suitability.score(row.placement_id, asker.facts),
-                    now + asker.prefetch - suitability.delay(row.placement_id, asker.facts),
-                )
-                for asker in askers
-                if row.namespace_id in asker.served and suitability.fits(row.placement_id, asker.facts)
-            ]
-        able = [
-            (-score, asker.load + given[asker] / asker.slots, place, asker)
-            for place, (asker, score, due_by) in enumerate(suited[kind])
-            if given[asker] < asker.free and row.due_at <= due_by
-        ][:_SAMPLE]
-        if able:
-            asker = min(able)[3]
-            given[asker] += 1
-            grant = Grant(row.id, uuid4(), asker.agent_id, asker.session_id, asker.request_id)
-            grants.append((grant, asker))
-    return grants
-
-
-def _answer(asker: Asker, dealt: Dealt) -> None:
-    if not asker.answer.done():
-        asker.answer.set_result(dealt)
-
-
-def _fail(asker: Asker, error: Exception) -> None:
-    if asker.new:
-        asker.looked.set_result(None)
-    if not asker.answer.done():
-        asker.answer.set_exception(error)

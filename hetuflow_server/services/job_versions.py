@@ -9,11 +9,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from hetuflow_core import messages as m
+from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile import JobSpec, from_document
-from hetuflow_core.jobfile.documents import DEFAULT_SHELL
+from hetuflow_core.jobfile.documents import DEFAULT_SHELL, InputSpec, Run
+from hetuflow_core.limits import key_scope
 from hetuflow_core.retry import RetryPolicy
-from hetuflow_core.templates import render
+from hetuflow_core.templates import render, render_value
 from hetuflow_server.store import jobs as job_store
 from hetuflow_server.store.database import Connection, Database
 
@@ -73,12 +77,7 @@ class JobVersion:
         self, params: Mapping[str, Any], *, task_id: UUID, attempt: int, fire_at: datetime
     ) -> m.RunSpec:
         """Fill the templates; raise Invalid naming what is not defined."""
-        context = {
-            "params": params,
-            "job": {"name": self.name, "version": self.version},
-            "namespace": self.namespace,
-            "task": {"id": str(task_id), "attempt": attempt, "fire_at": fire_at.isoformat()},
-        }
+        context = self._context(params, task_id, attempt, fire_at)
         run = self.spec.run
         return m.RunSpec(
             command=[render(word, context) for word in run.command] if run.command else None,
@@ -86,7 +85,62 @@ class JobVersion:
             shell=run.shell or DEFAULT_SHELL,
             env={name: render(value, context) for name, value in run.env.items()},
             workdir=run.workdir,
+            user=run.user,
+            executor=run.required_executor,
+            options=_options(run, params, context),
+            inputs=[_input(file, context) for file in run.artifacts.inputs],
+            outputs=list(run.artifacts.outputs),
         )
+
+    def concurrency_key(self, params: Mapping[str, Any], *, task_id: UUID, fire_at: datetime) -> str | None:
+        """The scope a task's instances count under beside those of the class; rendered when it is created."""
+        key = self.spec.concurrency.key
+        if key is None:
+            return None
+        return key_scope(self.job_id, render(key, self._context(params, task_id, 1, fire_at)))
+
+    def _context(
+        self, params: Mapping[str, Any], task_id: UUID, attempt: int, fire_at: datetime
+    ) -> dict[str, Any]:
+        return {
+            "params": params,
+            "job": {"name": self.name, "version": self.version},
+            "namespace": self.namespace,
+            "task": {"id": str(task_id), "attempt": attempt, "fire_at": fire_at.isoformat()},
+        }
+
+
+def _input(file: InputSpec, context: Mapping[str, Any]) -> m.InputFile:
+    if file.origin is None:
+        return m.InputFile(file.path, content=render(file.content or "", context))
+    origin = file.origin
+    return m.InputFile(
+        file.path, source=m.ArtifactSource(origin.path, origin.job, _task(origin.task, context))
+    )
+
+
+def _task(template: str | None, context: Mapping[str, Any]) -> UUID | None:
+    if template is None:
+        return None
+    text = render(template, context)
+    try:
+        return UUID(text)
+    except ValueError:
+        raise Invalid(f"{text[:80]!r} is not the id of a task that an input could come from.") from None
+
+
+def _options(run: Run, params: Mapping[str, Any], context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an executor other than `command` is told, rendered."""
+    told: dict[str, Any] = {}
+    if run.http is not None:
+        told = render_value(msgspec.to_builtins(run.http), context)
+    elif run.python is not None:
+        # Params are values already: what looks like a template in them is none.
+        kwargs = params if run.python.kwargs is None else render_value(run.python.kwargs, context)
+        told = {"function": run.python.function, "kwargs": dict(kwargs)}
+    elif run.other is not None:
+        told = render_value(run.other.options, context)
+    return told
 
 
 class JobVersions:
@@ -105,11 +159,17 @@ class JobVersions:
         if (found := self._cached.get(key)) is not None:
             self._cached.move_to_end(key)
             return found
-        loaded = from_row(await job_store.job_version(connection, job_id, version))
-        self._cached[key] = loaded
+        return self._keep(from_row(await job_store.job_version(connection, job_id, version)))
+
+    def of(self, row: job_store.JobRow) -> JobVersion:
+        """Return the version a row is of; whether the job is enabled is the row's to say."""
+        return self._cached.get((row.id, row.version)) or self._keep(from_row(row))
+
+    def _keep(self, version: JobVersion) -> JobVersion:
+        self._cached[version.job_id, version.version] = version
         if len(self._cached) > _MOST_CACHED:
             self._cached.popitem(last=False)
-        return loaded
+        return version
 
 
 def from_row(row: job_store.JobRow) -> JobVersion:

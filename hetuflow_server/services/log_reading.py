@@ -10,23 +10,39 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
-import zstandard
 
 from hetuflow_core.errors import Invalid, NotFound
 from hetuflow_core.resources import TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
 from hetuflow_server.services.access import Principal
+from hetuflow_server.services.log_lines import last_lines, matching_lines, text_of
 from hetuflow_server.store import log_chunks, tasks as task_store
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.log_chunks import LOG_BEGIN, LogPosition, StoredChunk
 from hetuflow_server.stream.hints import Hints, instance_topic
 
-_BATCH = 64
+# A chunk may hold a megabyte.
+_BATCH = 16
 _LOOK_AGAIN_SECONDS = 1.0
 _KEEP_ALIVE_SECONDS = 15.0
 # Agents ship the rest of a log before they report the end, but not for ever.
 _LATE_LINES = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """What is wanted of a log; `offset` and `length` count bytes of one stream."""
+
+    stream: str | None = None
+    offset: int = 0
+    length: int | None = None
+    # Only the last lines.
+    tail: int | None = None
+    # Only what arrived since then, as exact as chunks are.
+    since: datetime | None = None
+    # Only lines that hold this text.
+    search: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +79,42 @@ class LogReading:
             raise NotFound("There is no such task instance.", code="task_instance.not_found")
         return found[0]
 
-    async def read(self, instance_id: UUID, stream: str | None, offset: int) -> AsyncIterator[bytes]:
-        """Give the whole log, or one stream of it from a byte offset."""
-        after = LOG_BEGIN
-        while chunks := await self._chunks(instance_id, after, stream):
+    def read(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[bytes]:
+        """Give what was asked for of a log, piece by piece."""
+        if wanted.search is not None:
+            return matching_lines(self._all_chunks(instance_id, wanted), wanted.search)
+        return (
+            self._tail(instance_id, wanted) if wanted.tail is not None else self._range(instance_id, wanted)
+        )
+
+    async def _range(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[bytes]:
+        left = wanted.length
+        async for chunk in self._all_chunks(instance_id, wanted):
+            text = text_of(chunk)
+            skipped = max(0, wanted.offset - chunk.position.start_offset) if wanted.stream else 0
+            piece = text[skipped:] if left is None else text[skipped : skipped + left]
+            if piece:
+                yield piece
+            if left is not None:
+                left -= len(piece)
+                if left <= 0:
+                    return
+
+    async def _tail(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[bytes]:
+        async def read_tail(most: int) -> list[StoredChunk]:
+            async with self._database.transaction() as connection:
+                claim_no = await log_chunks.newest_claim(connection, instance_id)
+                return await log_chunks.read_tail(connection, instance_id, claim_no, most, only=wanted.stream)
+
+        yield await last_lines(read_tail, wanted.tail or 0)
+
+    async def _all_chunks(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[StoredChunk]:
+        after = LOG_BEGIN if wanted.since is None else LogPosition(wanted.since, "", -1)
+        reaching = wanted.offset if wanted.stream else None
+        while chunks := await self._chunks(instance_id, after, wanted.stream, reaching):
             after = chunks[-1].position
             for chunk in chunks:
-                text = _text(chunk)
-                skipped = max(0, offset - chunk.position.start_offset) if stream else 0
-                if skipped < len(text):
-                    yield text[skipped:]
+                yield chunk
 
     def follow(
         self,
@@ -99,7 +141,7 @@ class LogReading:
                     after = chunks[-1].position
                     for chunk in chunks:
                         decoder = decoders.setdefault(chunk.position.stream, _decoder())
-                        yield _piece(chunk, decoder.decode(_text(chunk)))
+                        yield _piece(chunk, decoder.decode(text_of(chunk)))
                     silent_since = self._clock.monotonic()
                 if self._complete(instance):
                     yield LogEnd(instance.status, instance.exit_code)
@@ -117,14 +159,14 @@ class LogReading:
             instance.status != InstanceStatus.LOST or self._clock.now() - instance.finished_at > _LATE_LINES
         )
 
-    async def _chunks(self, instance_id: UUID, after: LogPosition, only: str | None) -> list[StoredChunk]:
+    async def _chunks(
+        self, instance_id: UUID, after: LogPosition, only: str | None, reaching: int | None = None
+    ) -> list[StoredChunk]:
         async with self._database.transaction() as connection:
             claim_no = await log_chunks.newest_claim(connection, instance_id)
-            return await log_chunks.read(connection, instance_id, claim_no, after, only=only, limit=_BATCH)
-
-
-def _text(chunk: StoredChunk) -> bytes:
-    return zstandard.ZstdDecompressor().decompress(chunk.data, max_output_size=chunk.byte_length)
+            return await log_chunks.read(
+                connection, instance_id, claim_no, after, only=only, reaching=reaching, limit=_BATCH
+            )
 
 
 def _decoder() -> codecs.IncrementalDecoder:

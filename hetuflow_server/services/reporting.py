@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -16,13 +18,19 @@ from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
+from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import queue, tasks as task_store, transitions
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Ending
+from hetuflow_server.store.database import Connection, Database, Lane
+from hetuflow_server.store.faults import deadlocked
+from hetuflow_server.store.records import Ending, ProgressNote
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
 MOST_REPORTS = 200
+_WHOLE = 100
+_LONGEST_PROGRESS = 200
+# A little more than agents let through: JSON writes some characters longer than the task did.
+_MOST_OUTPUT = 512 * 1024
 Outcomes = dict[UUID, m.ReportOutcome]
 # Who says so, and what.
 AgentFinish = tuple[UUID, m.Finish]
@@ -34,27 +42,35 @@ class Reporting:
         database: Database,
         hints: Hints,
         sessions: AgentSessions,
+        mailroom: Mailroom,
         settler: Settler,
         clock: Clock,
     ) -> None:
         self._database = database
         self._hints = hints
         self._sessions = sessions
+        self._mailroom = mailroom
         self._settler = settler
         self._clock = clock
         # Reports of all agents that come in while a transaction is under way share the next one.
-        self._starting = Coalescer("start", self._start, most=MOST_REPORTS, weigh=len)
-        self._finishing = Coalescer("finish", self._finish, most=MOST_REPORTS, weigh=len)
+        self._starting = Coalescer("start", self._start, most=MOST_REPORTS, weigh=len, again=deadlocked)
+        self._finishing = Coalescer("finish", self._finish, most=MOST_REPORTS, weigh=len, again=deadlocked)
 
     async def heartbeat(self, credential: AgentCredential, asked: m.Heartbeat) -> m.HeartbeatKept:
-        await self._sessions.current(credential, asked.session_id)
+        session = await self._sessions.current(credential, asked.session_id)
+        _check_progress(asked.progress)
         held = sorted((one.instance_id, one.token) for one in asked.held)
-        async with self._database.transaction() as connection:
+        async with self._database.single(Lane.PLANNED) as connection:
             kept = await queue.renew(connection, held, transitions.RESERVATION) if held else []
+            if asked.progress:
+                await queue.note_progress(connection, [_noted(one) for one in asked.progress])
+        if asked.host is not None:
+            self._sessions.note_host(session.id, asked.host)
         return m.HeartbeatKept(
             server_time=ids.milliseconds(self._clock.now()),
             kept=[claim.id for claim in kept],
             cancels=[m.Cancel(claim.id, claim.token) for claim in kept if claim.cancel_requested],
+            commands=await self._mailroom.commands(session.id),
         )
 
     async def report(self, credential: AgentCredential, asked: m.Reports) -> m.ReportsTaken:
@@ -77,7 +93,7 @@ class Reporting:
     async def _start(self, batches: Sequence[Sequence[m.Start]]) -> list[Outcomes]:
         """Commit reservations; a start said twice is the same start, a cancelled one ends here."""
         held = sorted({(r.instance_id, r.token) for batch in batches for r in batch})
-        async with self._database.transaction() as connection:
+        async with self._database.single(Lane.PLANNED) as connection:
             started = await transitions.start(connection, held)
             others = [(id_, token) for id_, token in held if id_ not in started]
             kept = await queue.look_up(connection, others) if others else []
@@ -96,25 +112,24 @@ class Reporting:
         if not reports:
             return {}
         async with self._database.transaction() as connection:
-            released = await transitions.release(
+            released = await self._settler.release(
                 connection,
                 sorted((r.instance_id, r.token) for r in reports),
             )
-        self._hints.give(map(namespace_topic, credential.namespaces.values()))
+        self._hints.give(released.hints | set(map(namespace_topic, credential.namespaces.values())))
         return {
-            r.instance_id: m.ReportOutcome.OK if r.instance_id in released else m.ReportOutcome.STALE
+            r.instance_id: m.ReportOutcome.OK if r.instance_id in released.ended else m.ReportOutcome.STALE
             for r in reports
         }
 
     async def _finish(self, batches: Sequence[Sequence[AgentFinish]]) -> list[Outcomes]:
         """End claims. One told before with the same token is told again; any other comes too late."""
         reports = [report for batch in batches for report in batch]
-        async with self._database.transaction() as connection:
-            endings = [_ending(report) for _, report in reports]
-            settled = await self._settler.settle(connection, endings, transitions.finish)
-            rest = [one for one in reports if one[1].instance_id not in settled.ended]
-            stale = await self._keep_late(connection, rest) if rest else set()
-        self._hints.give(settled.hints)
+        ended = await self._succeed([r for _, r in reports if r.status is InstanceStatus.SUCCEEDED])
+        # Named with several tokens, only one of which can be right: which one has to be looked up.
+        named = Counter(id_ for id_, _ in {(r.instance_id, r.token) for _, r in reports})
+        rest = [one for one in reports if one[1].instance_id not in ended or named[one[1].instance_id] > 1]
+        stale = await self._end(rest) if rest else set()
         return [
             {
                 r.instance_id: m.ReportOutcome.STALE
@@ -124,6 +139,25 @@ class Reporting:
             }
             for batch in batches
         ]
+
+    async def _succeed(self, reports: Sequence[m.Finish]) -> set[UUID]:
+        """End what can be ended without a question: most of it, one row after the other."""
+        if not reports:
+            return set()
+        async with self._database.transaction(Lane.PLANNED) as connection:
+            settled = await self._settler.succeed(connection, [_ending(report) for report in reports])
+        self._hints.give(settled.hints)
+        return settled.ended
+
+    async def _end(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
+        """End everything else, and return what came too late."""
+        async with self._database.transaction(Lane.PLANNED) as connection:
+            endings = [_ending(report) for _, report in reports]
+            settled = await self._settler.settle(connection, endings, transitions.finish)
+            late = [one for one in reports if one[1].instance_id not in settled.ended]
+            stale = await self._keep_late(connection, late) if late else set()
+        self._hints.give(settled.hints)
+        return stale
 
     async def _keep_late(
         self,
@@ -143,8 +177,21 @@ class Reporting:
         return new, report.instance_id, report.token, msgspec.json.encode(report).decode()
 
 
+def _check_progress(progress: Sequence[m.Progress]) -> None:
+    for one in progress:
+        if not 0 <= one.percent <= _WHOLE or len(one.message) > _LONGEST_PROGRESS or "\0" in one.message:
+            raise Invalid(f"Progress is 0 to {_WHOLE} with up to {_LONGEST_PROGRESS} characters of text.")
+
+
+def _noted(one: m.Progress) -> ProgressNote:
+    said = {"percent": one.percent, "message": one.message}
+    return ProgressNote(one.instance_id, one.token, msgspec.json.encode(said).decode())
+
+
 def _check(reports: Sequence[AgentFinish]) -> None:
     for _, report in reports:
+        if report.output is not None and len(msgspec.json.encode(report.output)) > _MOST_OUTPUT:
+            raise Invalid(f"An output has at most {_MOST_OUTPUT} bytes.")
         if report.status not in INSTANCE_TERMINAL:
             raise Invalid(f"An instance cannot finish as {report.status.value}.")
 
@@ -160,7 +207,14 @@ def _ending(report: m.Finish) -> Ending:
         message=report.message,
         started_at=_instant(report.started_at),
         finished_at=_instant(report.finished_at),
+        output=_json(report.output),
+        usage=_json(report.usage),
+        oom=report.oom,
     )
+
+
+def _json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
 
 
 def _instant(milliseconds: int | None) -> datetime | None:

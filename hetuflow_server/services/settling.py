@@ -1,26 +1,37 @@
-"""Settling: an instance ends, its task is written, and what follows is inserted, all in one transaction."""
+"""Settling: an instance ends, its task is written, and what follows is inserted, all in one transaction.
+
+Reservations that are given back unstarted go through here as well: both return what was taken of limits.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.retry import RETRYABLE, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
+from hetuflow_core.retry import RETRYABLE, Change, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.following import Following, Over
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.output_tail import output_tail
-from hetuflow_server.store import tasks as task_store, transitions
+from hetuflow_server.services.overlaps import OVERLAP
+from hetuflow_server.store import (
+    birth_transitions,
+    tasks as task_store,
+    transitions,
+)
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.records import Ending, NewInstance, TaskChange
+from hetuflow_server.store.records import Ended, Ending, Freed, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
-from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
+from hetuflow_server.stream.hints import Topic, agent_topic, instance_topic, namespace_topic
 
-EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[set[UUID]]]
+NO_CHANGE = Change()
+EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[list[Ended]]]
 
 # The reason of a task that failed by its deadline, and of what was ended for it.
 DEADLINE = GiveUpReason.DEADLINE.value
@@ -34,7 +45,10 @@ _TASK_STATUS_AFTER = {
 
 @dataclass(slots=True)
 class Settled:
+    # Instances that ended, or were released.
     ended: set[UUID] = field(default_factory=set)
+    # Those whose agents were asked to end them, {instance: agent}.
+    asked: dict[UUID, UUID] = field(default_factory=dict)
     # To be given once the transaction has committed.
     hints: set[Topic] = field(default_factory=set)
 
@@ -45,49 +59,132 @@ class Verdict:
 
     change: TaskChange
     retry_at: datetime | None
+    # What the retry asks of its agent otherwise than the attempt before.
+    otherwise: Change = NO_CHANGE
 
 
 class Settler:
-    def __init__(self, versions: JobVersions, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        versions: JobVersions,
+        capacity: Capacity,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
         self._versions = versions
+        self._following = Following(versions)
+        self._capacity = capacity
         self._clock = clock
         self._rng = rng
+
+    async def succeed(self, connection: Connection, endings: Sequence[Ending]) -> Settled:
+        """End what succeeded, in one statement; whatever does not come back is for `settle` to look at."""
+        settled = Settled()
+        ended = await transitions.succeed(connection, endings)
+        await self._conclude(connection, settled, ended, [], [(one, TaskStatus.SUCCEEDED) for one in ended])
+        return settled
 
     async def settle(self, connection: Connection, endings: Sequence[Ending], end: EndVerb) -> Settled:
         """End instances with `end`, which guards; whatever it does not return was not there to end."""
         settled = Settled()
-        live = await task_store.live_instances(connection, ids=[ending.instance_id for ending in endings])
-        if not live:
+        wanted = [ending.instance_id for ending in endings]
+        tasks = await task_store.lock_tasks_of(connection, wanted)
+        if not tasks:
             return settled
-        tasks = await task_store.lock_tasks(connection, [instance.task_id for instance in live.values()])
-        if any(ending.status is not InstanceStatus.SUCCEEDED for ending in endings):
-            # Somebody may have cancelled before we had the lock; to a success that makes no difference.
-            live = await task_store.live_instances(connection, ids=list(live))
-        versions = {
-            task.id: await self._versions.get(connection, task.job_id, task.job_version)
-            for task in tasks.values()
-        }
+        # Looked at under the lock: whether somebody has cancelled cannot change any more.
+        live = await task_store.live_instances(connection, ids=wanted)
+        versions = await self._versions_of(connection, tasks.values())
         known = [
-            _classified(ending, tasks[task_id], versions[task_id])
+            _classified(ending, task, versions[task.job_id, task.job_version])
             for ending in endings
-            if ending.instance_id in live and (task_id := live[ending.instance_id].task_id) in tasks
+            if ending.instance_id in live
+            and (task := tasks.get(live[ending.instance_id].task_id)) is not None
         ]
-        settled.ended = await end(connection, known)
-        changes, followers = [], []
+        ended = {one.id: one for one in await end(connection, known)}
+        changes, followers, over = [], [], []
         for ending in known:
-            if ending.instance_id in settled.ended:
+            if ending.instance_id in ended:
                 instance = live[ending.instance_id]
                 task = tasks[instance.task_id]
-                outcome = await _outcome(connection, ending, instance, versions[task.id])
-                verdict = self._judge(ending, outcome, task, instance, versions[task.id])
+                version = versions[task.job_id, task.job_version]
+                outcome = await _outcome(connection, ending, instance, version)
+                verdict = self._judge(ending, outcome, task, instance, version)
                 changes.append(verdict.change)
                 if verdict.retry_at is not None:
-                    followers.append(_next_instance(task, instance, verdict))
-                    settled.hints.add(namespace_topic(task.namespace_id))
-                settled.hints.add(instance_topic(ending.instance_id))
+                    placement_id = await self._capacity.classes.changed(
+                        connection, instance.placement_id, verdict.otherwise
+                    )
+                    followers.append(_next_instance(task, instance, verdict, placement_id))
+                else:
+                    over.append((ended[ending.instance_id], verdict.change.status))
         await transitions.write_tasks(connection, changes)
-        await transitions.create_instances(connection, followers)
+        await self._conclude(connection, settled, list(ended.values()), followers, over)
         return settled
+
+    async def cancel(self, connection: Connection, ids: Sequence[UUID], reason: str) -> Settled:
+        """End what waits at once, and ask the agents of what they hold."""
+        if not ids:
+            return Settled()
+        await task_store.lock_tasks_of(connection, ids)
+        await transitions.lock_instances(connection, ids)
+        agents = await transitions.request_cancel(connection, ids)
+        settled = await self.settle(
+            connection,
+            [Ending(id_, None, InstanceStatus.CANCELLED, reason=reason) for id_ in ids if id_ not in agents],
+            transitions.cancel_unclaimed,
+        )
+        settled.asked.update(agents)
+        settled.hints.update(agent_topic(agent) for agent in agents.values())
+        return settled
+
+    async def release(self, connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Settled:
+        """Give reservations back, by (instance, token); they are pending again, and nothing is spent."""
+        return await self._released(connection, await transitions.release(connection, held))
+
+    async def release_expired(self, connection: Connection, namespace_id: int, most: int) -> Settled:
+        return await self._released(
+            connection, await transitions.release_expired(connection, namespace_id, most)
+        )
+
+    async def release_former_sessions(
+        self, connection: Connection, agent_id: UUID, session_id: UUID | None
+    ) -> Settled:
+        """Give back what process lives of an agent other than this one had reserved and not started."""
+        return await self._released(
+            connection, await transitions.release_former_sessions(connection, agent_id, session_id)
+        )
+
+    async def _released(self, connection: Connection, freed: Sequence[Freed]) -> Settled:
+        hints = await self._capacity.give_back(connection, freed)
+        return Settled({one.id for one in freed}, hints=hints)
+
+    async def _conclude(
+        self,
+        connection: Connection,
+        settled: Settled,
+        ended: Sequence[Ended],
+        retries: Sequence[NewInstance],
+        over: Sequence[Over],
+    ) -> None:
+        """Do what every end entails, however it came about: the one place for what it gives back.
+
+        `over` are the ends of whole tasks. Backfills are locked before limits, and whatever comes behind
+        those waits for nobody.
+        """
+        settled.ended.update(one.id for one in ended)
+        settled.hints.update(instance_topic(one.id) for one in ended)
+        turns = await self._following.take_turns(connection, over)
+        # Before anything is created, which may have to wait for a key that this very end gives back.
+        settled.hints |= await self._capacity.give_back(connection, ended)
+        await birth_transitions.create_instances(connection, retries)
+        settled.hints.update(namespace_topic(one.namespace_id) for one in retries)
+        settled.hints |= await self._following.follow(connection, over, turns)
+
+    async def _versions_of(
+        self, connection: Connection, tasks: Iterable[LockedTask]
+    ) -> dict[tuple[UUID, int], JobVersion]:
+        wanted = {(task.job_id, task.job_version) for task in tasks}
+        return {one: await self._versions.get(connection, *one) for one in wanted}
 
     def _judge(
         self,
@@ -110,12 +207,14 @@ class Settler:
             losses=losses,
             exit_code=ending.exit_code,
             due_at=task.due_at,
+            output=ending.output,
         )
         if _ended_by_deadline(task) and ending.status is not InstanceStatus.SUCCEEDED:
             return Verdict(replace(change, status=TaskStatus.FAILED, reason=DEADLINE), None)
         if instance.cancel_requested and ending.status is not InstanceStatus.SUCCEEDED:
             # Somebody wanted it to end: however it ended, it is not tried again.
-            return Verdict(replace(change, status=TaskStatus.CANCELLED, reason="cancelled"), None)
+            reason = OVERLAP if task.reason == OVERLAP else "cancelled"
+            return Verdict(replace(change, status=TaskStatus.CANCELLED, reason=reason), None)
         decision = decide(
             version.retry,
             outcome,
@@ -131,7 +230,9 @@ class Settler:
         match retry_at:
             case datetime():
                 change = replace(change, status=TaskStatus.WAITING_RETRY, seq=task.seq + 1, due_at=retry_at)
-                return Verdict(change, retry_at)
+                return Verdict(
+                    change, retry_at, decision.change if isinstance(decision, Retry) else NO_CHANGE
+                )
             case GiveUp(reason=(GiveUpReason.QUARANTINED | GiveUpReason.DEADLINE) as reason):
                 return Verdict(replace(change, reason=reason.value), None)
             case GiveUp():
@@ -161,20 +262,25 @@ async def _outcome(
         status=ending.status,
         exit_code=ending.exit_code,
         signal=ending.signal,
+        oom=ending.oom,
         output_tail=await output_tail(connection, instance.id, instance.claim_no) if reads else "",
     )
 
 
-def _next_instance(task: LockedTask, instance: LiveInstance, verdict: Verdict) -> NewInstance:
+def _next_instance(
+    task: LockedTask, instance: LiveInstance, verdict: Verdict, placement_id: int
+) -> NewInstance:
     change = verdict.change
     return NewInstance(
         id=ids.instance_of(task.id, change.seq),
         task_id=task.id,
         namespace_id=task.namespace_id,
-        placement_id=instance.placement_id,
+        placement_id=placement_id,
         job_id=task.job_id,
         job_version=task.job_version,
-        schedule_id=task.schedule_id,
+        # A backfill's tasks do not count for the overlap of their schedule.
+        schedule_id=None if task.backfill_id else task.schedule_id,
+        backfill_id=task.backfill_id,
         seq=change.seq,
         # Losses spend nothing: the next one is the same attempt again.
         attempt=change.attempts + 1,
@@ -182,4 +288,6 @@ def _next_instance(task: LockedTask, instance: LiveInstance, verdict: Verdict) -
         fire_at=task.fire_at,
         due_at=change.due_at,
         lease_ms=instance.lease_ms,
+        concurrency_key=instance.concurrency_key,
+        target_agent_id=instance.target_agent_id,
     )

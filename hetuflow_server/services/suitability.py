@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
-from hetuflow_core.placement import AgentFacts, Placement, Requirements, Verdicts, requirements_from
+from hetuflow_core.placement import AgentFacts, Placement, Verdicts
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.store import queue
-from hetuflow_server.store.database import Connection
+from hetuflow_server.services.placement_classes import PlacementClasses
 
 # An agent not heard of for this long is nobody others should wait for.
 _FORGOTTEN_AFTER_SECONDS = 40.0
@@ -19,47 +18,47 @@ _MOST_AGENTS = 20_000
 class Suitability:
     """Verdicts per class and agent, kept until either changes; the memory of one server."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, classes: PlacementClasses) -> None:
         self._clock = clock
+        self._classes = classes
         self._placement = Placement()
         self._verdicts = Verdicts(self._placement)
-        # Classes never change: equal requirements share one for ever.
-        self._classes: dict[int, Requirements] = {}
         self._agents: OrderedDict[object, tuple[float, AgentFacts]] = OrderedDict()
+        # How many of them have taints: with none, and no preferences, nobody lets others go first.
+        self._tainted = 0
         self._best: dict[int, tuple[float, float]] = {}
-
-    async def learn(self, connection: Connection, placements: Iterable[int]) -> None:
-        """Read the classes that were not met before."""
-        unknown = sorted({one for one in placements if one not in self._classes})
-        if unknown:
-            found = await queue.requirements_of(connection, unknown)
-            self._classes |= {id_: requirements_from(document) for id_, document in found.items()}
 
     def note(self, agents: Sequence[AgentFacts]) -> None:
         """Remember who asks: whoever prefers others waits for these."""
         now = self._clock.monotonic()
         for agent in agents:
+            self._forget(agent.agent_id)
             self._agents[agent.agent_id] = (now, agent)
-            self._agents.move_to_end(agent.agent_id)
+            self._tainted += bool(agent.taints)
         while self._agents:
             oldest, (seen, _) = next(iter(self._agents.items()))
             if seen > now - _FORGOTTEN_AFTER_SECONDS and len(self._agents) <= _MOST_AGENTS:
                 break
-            del self._agents[oldest]
+            self._forget(oldest)
+
+    def _forget(self, agent_id: object) -> None:
+        known = self._agents.pop(agent_id, None)
+        if known is not None:
+            self._tainted -= bool(known[1].taints)
 
     def fits(self, placement_id: int, agent: AgentFacts) -> bool:
-        requirements = self._classes.get(placement_id)
+        known = self._classes.get(placement_id)
         return (
-            requirements is not None and self._verdicts.of(placement_id, requirements, agent).refusal is None
+            known is not None and self._verdicts.of(placement_id, known.requirements, agent).refusal is None
         )
 
     def score(self, placement_id: int, agent: AgentFacts) -> float:
-        return self._verdicts.of(placement_id, self._classes[placement_id], agent).score
+        return self._verdicts.of(placement_id, self._classes.of(placement_id).requirements, agent).score
 
     def delay(self, placement_id: int, agent: AgentFacts) -> timedelta:
         """Return how long work must have been due before this agent may take it from a better one."""
-        requirements = self._classes[placement_id]
-        if not requirements.affinity.preferred and not any(one.taints for _, one in self._agents.values()):
+        requirements = self._classes.of(placement_id).requirements
+        if not requirements.affinity.preferred and not self._tainted:
             return timedelta(0)
         return self._placement.delay(self.score(placement_id, agent), self._best_score(placement_id))
 

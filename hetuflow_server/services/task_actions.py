@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -14,21 +14,37 @@ import msgspec
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
-from hetuflow_core.resources import RunRequest, Task, TaskDetail
+from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.states import InstanceStatus
+from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.access import Principal
-from hetuflow_server.services.job_versions import JobVersion, JobVersions, from_row
+from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import idempotency, jobs as job_store, tasks as task_store, transitions
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Ending, NewInstance, NewTask
+from hetuflow_server.store import (
+    agents as agent_store,
+    birth_transitions,
+    idempotency,
+    jobs as job_store,
+    tasks as task_store,
+)
+from hetuflow_server.store.database import Connection, Database, Lane
+from hetuflow_server.store.records import NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask, TaskFilter
-from hetuflow_server.stream.hints import Hints, agent_topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, Topic, head_topic, namespace_topic
 
 MOST_RUNS = 1_000
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
 _LONGEST_KEY = 255
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What a request to run was answered with: new tasks, and those that an earlier one had made."""
+
+    version: JobVersion
+    tasks: list[NewTask]
+    # Of those that are new and as they were made.
+    created_at: Mapping[UUID, datetime]
 
 
 class TaskActions:
@@ -48,26 +64,63 @@ class TaskActions:
 
     async def run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
         """Create a task for each request, all or none; return their ids in order."""
+        return [task.id for task in (await self._run(principal, job_id, requests)).tasks]
+
+    async def run_one(self, principal: Principal, job_id: UUID, request: RunRequest) -> TaskDetail:
+        made = await self._run(principal, job_id, [request])
+        (task,) = made.tasks
+        if task.id not in made.created_at:
+            return await self.task(principal, task.id)
+        return TaskDetail(**shown_new(task, made), instances=[shown_first(task)])
+
+    async def run_many(
+        self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]
+    ) -> list[Task]:
+        made = await self._run(principal, job_id, requests)
+        if len(made.created_at) < len(made.tasks):
+            return await self.tasks_by_id([task.id for task in made.tasks])
+        return [Task(**shown_new(task, made)) for task in made.tasks]
+
+    async def _run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> Made:
         if not 1 <= len(requests) <= MOST_RUNS:
             raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
-        async with self._database.transaction() as connection:
+        async with self._database.single(Lane.PLANNED) as connection:
             row = await job_store.job_by_id(connection, job_id)
-            if row is None or not principal.sees(row.namespace):
-                raise NotFound("There is no such job.", code="job.not_found")
-            if not row.enabled:
-                raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
-            version = from_row(row)
-            _check(version, requests, self._clock.now())
+        if row is None or not principal.sees(row.namespace):
+            raise NotFound("There is no such job.", code="job.not_found")
+        if not row.enabled:
+            raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
+        version = self._versions.of(row)
+        _check(version, requests, self._clock.now())
+        new = [self._new_task(version, request, principal) for request in requests]
+        plain = all(request.idempotency_key is None and request.agent is None for request in requests)
+        if plain and version.spec.concurrency.key is None:
+            first = [_first_instance(task, version, None) for task in new]
+            async with self._database.single(Lane.PLANNED) as connection:
+                made = Made(version, new, await birth_transitions.create(connection, new, first))
+            self._hints.give(_arrivals(first))
+            return made
+        return await self._run_in_steps(principal, version, requests, new)
+
+    async def _run_in_steps(
+        self, principal: Principal, version: JobVersion, requests: Sequence[RunRequest], new: list[NewTask]
+    ) -> Made:
+        """Create what was not asked for before under its key; its state is to be read, it may be held."""
+        async with self._database.transaction() as connection:
+            targets = await _targets(connection, version, requests)
             tasks = [
-                await self._once(
-                    connection, principal, version, request, self._new_task(version, request, principal)
-                )
-                for request in requests
+                await self._once(connection, principal, version, request, task)
+                for request, task in zip(requests, new, strict=True)
             ]
-            fresh = [task for task, is_new in tasks if is_new]
-            await transitions.create(connection, fresh, [_first_instance(task, version) for task in fresh])
-        self._hints.give([namespace_topic(version.namespace_id)])
-        return [task.id for task, _ in tasks]
+            asked = zip(tasks, requests, strict=True)
+            fresh = [(task, request) for (task, is_new), request in asked if is_new]
+            instances = [
+                _first_instance(task, version, targets[request.agent] if request.agent else None)
+                for task, request in fresh
+            ]
+            await birth_transitions.create(connection, [task for task, _ in fresh], instances)
+        self._hints.give(_arrivals(instances))
+        return Made(version, [task for task, _ in tasks], {})
 
     async def task(self, principal: Principal, task_id: UUID) -> TaskDetail:
         async with self._database.transaction() as connection:
@@ -107,11 +160,8 @@ class TaskActions:
             if task.finished_at is not None and task.status != "cancelled":
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
             live = await task_store.live_instances(connection, tasks=[task_id])
-            ending = [Ending(id_, None, InstanceStatus.CANCELLED, reason="cancelled") for id_ in live]
-            settled = await self._settler.settle(connection, ending, transitions.cancel_unclaimed)
-            claimed = live.keys() - settled.ended
-            agents = await transitions.request_cancel(connection, sorted(claimed)) if claimed else {}
-        self._hints.give(settled.hints | {agent_topic(agent) for agent in agents.values()})
+            settled = await self._settler.cancel(connection, sorted(live), "cancelled")
+        self._hints.give(settled.hints)
         return await self.task(principal, task_id)
 
     async def repeat(self, principal: Principal, task_id: UUID) -> TaskDetail:
@@ -141,7 +191,8 @@ class TaskActions:
                 traceparent=None,
                 created_by=principal.name,
             )
-            await transitions.create(connection, [new], [_first_instance(new, version)])
+            target = await task_store.target_of(connection, task_id)
+            await birth_transitions.create(connection, [new], [_first_instance(new, version, target)])
         self._hints.give([namespace_topic(task.namespace_id)])
         return await self.task(principal, new.id)
 
@@ -202,13 +253,10 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
             faults.append(Fault(f"{where}run_at", "needs an offset, as in 2026-12-31T23:59:00+01:00"))
         if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
             faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
+        params = {**version.spec.params, **request.params}
         try:
-            version.render(
-                {**version.spec.params, **request.params},
-                task_id=version.job_id,
-                attempt=1,
-                fire_at=now,
-            )
+            version.render(params, task_id=version.job_id, attempt=1, fire_at=now)
+            version.concurrency_key(params, task_id=version.job_id, fire_at=now)
         except Invalid as error:
             faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
     if faults:
@@ -219,7 +267,41 @@ def _due(now: datetime, run_at: datetime | None) -> datetime:
     return now if run_at is None else max(now, run_at)
 
 
-def _first_instance(task: NewTask, version: JobVersion) -> NewInstance:
+async def _targets(
+    connection: Connection, version: JobVersion, requests: Sequence[RunRequest]
+) -> dict[str, UUID]:
+    """Return the ids of the agents that runs are to be bound to; refuse those that cannot take them."""
+    names = {request.agent for request in requests if request.agent is not None}
+    if not names:
+        return {}
+    known = await agent_store.targets(connection, sorted(names))
+    faults = []
+    for place, request in enumerate(requests):
+        where = f"runs[{place}]." if len(requests) > 1 else ""
+        if request.agent is None:
+            continue
+        if request.agent not in known:
+            faults.append(Fault(f"{where}agent", f"there is no agent {request.agent}"))
+        elif version.namespace not in known[request.agent][1]:
+            faults.append(
+                Fault(f"{where}agent", f"{request.agent} does not serve the namespace {version.namespace}")
+            )
+    if faults:
+        raise Invalid("This run cannot be accepted.", faults=faults)
+    return {name: known[name][0] for name in names}
+
+
+def _arrivals(instances: Sequence[NewInstance]) -> set[Topic]:
+    """Where work has come; what is bound to an agent is looked for."""
+    return {
+        namespace_topic(one.namespace_id)
+        if one.target_agent_id is not None
+        else head_topic(one.namespace_id, one.placement_id, one.priority)
+        for one in instances
+    }
+
+
+def _first_instance(task: NewTask, version: JobVersion, target: UUID | None) -> NewInstance:
     return NewInstance(
         id=ids.instance_of(task.id, 1),
         task_id=task.id,
@@ -234,6 +316,63 @@ def _first_instance(task: NewTask, version: JobVersion) -> NewInstance:
         fire_at=task.fire_at,
         due_at=task.due_at,
         lease_ms=version.lease_ms,
+        concurrency_key=_key(task, version),
+        target_agent_id=target,
+    )
+
+
+def _key(task: NewTask, version: JobVersion) -> str | None:
+    if version.spec.concurrency.key is None:
+        return None
+    params = msgspec.json.decode(task.params)
+    return version.concurrency_key(params, task_id=task.id, fire_at=task.fire_at)
+
+
+def shown_new(task: NewTask, made: Made) -> dict[str, Any]:
+    """Return a task that was just made, as reading it would show it."""
+    version = made.version
+    return {
+        "id": task.id,
+        "namespace": version.namespace,
+        "job": version.name,
+        "job_id": task.job_id,
+        "job_version": task.job_version,
+        "status": TaskStatus.PENDING.value,
+        "reason": None,
+        "params": msgspec.json.decode(task.params),
+        "priority": task.priority,
+        "fire_at": task.fire_at,
+        "due_at": task.due_at,
+        "attempts": 0,
+        "losses": 0,
+        "exit_code": None,
+        "retry_of": task.retry_of,
+        "created_by": task.created_by,
+        "created_at": made.created_at[task.id],
+        "finished_at": None,
+    }
+
+
+def shown_first(task: NewTask) -> TaskInstance:
+    return TaskInstance(
+        id=ids.instance_of(task.id, 1),
+        task_id=task.id,
+        seq=1,
+        attempt=1,
+        status=InstanceStatus.PENDING.value,
+        held_reason=None,
+        priority=task.priority,
+        due_at=task.due_at,
+        agent=None,
+        target_agent=None,
+        cancel_requested=False,
+        reserved_at=None,
+        started_at=None,
+        finished_at=None,
+        exit_code=None,
+        signal=None,
+        reason=None,
+        message=None,
     )
 
 

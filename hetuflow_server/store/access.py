@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core.errors import NotFound
 from hetuflow_core.roles import Role
+from hetuflow_server.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +33,7 @@ class AgentTokenRow:
     namespaces: dict[str, int]
 
 
-async def namespace_ids(connection: AsyncConnection, names: Sequence[str]) -> dict[str, int]:
+async def namespace_ids(connection: Connection, names: Sequence[str]) -> dict[str, int]:
     """Return the ids of these namespaces, in their order; raise NotFound for the first one missing."""
     rows = await connection.exec_driver_sql(
         "SELECT name, id FROM sched_namespace WHERE name = ANY(%(names)s)",
@@ -48,7 +47,7 @@ async def namespace_ids(connection: AsyncConnection, names: Sequence[str]) -> di
 
 
 async def insert_api_key(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     id_: UUID,
     prefix: str,
@@ -73,7 +72,7 @@ async def insert_api_key(
     )
 
 
-async def valid_api_key(connection: AsyncConnection, prefix: str) -> ApiKeyRow | None:
+async def valid_api_key(connection: Connection, prefix: str) -> ApiKeyRow | None:
     row = (
         await connection.exec_driver_sql(
             "SELECT k.id, k.prefix, k.digest, k.name, k.role, n.name AS namespace FROM sched_api_key k "
@@ -87,7 +86,7 @@ async def valid_api_key(connection: AsyncConnection, prefix: str) -> ApiKeyRow |
     return ApiKeyRow(row.id, row.prefix, bytes(row.digest), row.name, Role(row.role), row.namespace)
 
 
-async def note_api_key_use(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+async def note_api_key_use(connection: Connection, ids: Sequence[UUID]) -> None:
     await connection.exec_driver_sql(
         "UPDATE sched_api_key SET last_used_at = clock_timestamp() WHERE id = ANY(%(ids)s)",
         {"ids": list(ids)},
@@ -95,7 +94,7 @@ async def note_api_key_use(connection: AsyncConnection, ids: Sequence[UUID]) -> 
 
 
 async def insert_agent_token(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     id_: UUID,
     prefix: str,
@@ -116,7 +115,7 @@ async def insert_agent_token(
     )
 
 
-async def valid_agent_token(connection: AsyncConnection, prefix: str) -> AgentTokenRow | None:
+async def valid_agent_token(connection: Connection, prefix: str) -> AgentTokenRow | None:
     row = (
         await connection.exec_driver_sql(
             "SELECT t.id, t.prefix, t.digest, t.name, "

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core.errors import Conflict
+from hetuflow_core.messages import LimitMeans
+from hetuflow_core.placement import Resources
 from hetuflow_core.resources import AgentSummary
+from hetuflow_core.states import AgentStatus
+from hetuflow_server.store.connection import Connection
 
 # Another session of the agent takes its place; only the token the name belongs to may do that.
 _REGISTER = """
 INSERT INTO sched_agent AS a (id, name, status, session_id, labels, capabilities, slots, version,
                               registered_at, last_seen_at, token_id)
-VALUES (%(id)s, %(name)s, 'online', %(session_id)s, %(labels)s::jsonb, %(capabilities)s::jsonb, %(slots)s,
+VALUES (%(id)s, %(name)s, %(status)s, %(session_id)s, %(labels)s::jsonb, %(capabilities)s::jsonb, %(slots)s,
         %(version)s, clock_timestamp(), clock_timestamp(), %(token_id)s)
 ON CONFLICT (name) DO UPDATE
 SET session_id = excluded.session_id, labels = excluded.labels, capabilities = excluded.capabilities,
@@ -25,16 +28,16 @@ SET session_id = excluded.session_id, labels = excluded.labels, capabilities = e
     last_seen_at = excluded.last_seen_at, token_id = excluded.token_id,
     status = CASE a.status WHEN 'offline' THEN 'online' ELSE a.status END
 WHERE a.token_id IS NULL OR a.token_id = excluded.token_id
-RETURNING a.id"""
+RETURNING a.id, a.status"""
 
-_SESSION = """
-SELECT id, name, status, slots, labels, capabilities, registered_at FROM sched_agent
-WHERE session_id = %(session_id)s AND token_id = %(token_id)s"""
+_SESSIONS = """
+SELECT session_id, token_id, id, name, status, slots, labels, capabilities, registered_at FROM sched_agent
+WHERE session_id = ANY(%(sessions)s::uuid[])"""
 
 _SEEN = "UPDATE sched_agent SET last_seen_at = clock_timestamp() WHERE id = ANY(%(ids)s::uuid[])"
 
 _SUMMARIES = """
-SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at,
+SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at, a.host_usage,
        coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false) AS reachable,
        (SELECT count(*) FROM sched_task_instance i WHERE i.agent_id = a.id) AS in_use
 FROM sched_agent a ORDER BY a.name LIMIT %(most)s"""
@@ -44,10 +47,13 @@ class AgentCapabilities(msgspec.Struct, frozen=True):
     """What an agent said of itself when it registered, beside its labels."""
 
     executors: list[str] = []
+    run_as: list[str] = []
     # Those it asked to serve, of those its token allows.
     namespaces: list[str] = []
     taints: list[str] = []
     pools: list[str] = []
+    resources: Resources = Resources()
+    limit_means: LimitMeans | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class AgentSession:
 
 
 async def register(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     id_: UUID,
     name: str,
@@ -72,13 +78,18 @@ async def register(
     capabilities: AgentCapabilities,
     slots: int,
     version: str,
-) -> UUID:
-    """Make this session the agent's; return the agent's id, which stays the same for its name."""
-    row = await connection.exec_driver_sql(
+    newcomer: AgentStatus,
+) -> tuple[UUID, AgentStatus]:
+    """Make this session the agent's; return the agent's id, which stays the same for its name, and status.
+
+    `newcomer` is what an agent nobody has heard of becomes.
+    """
+    rows = await connection.exec_driver_sql(
         _REGISTER,
         {
             "id": id_,
             "name": name,
+            "status": newcomer.value,
             "session_id": session_id,
             "token_id": token_id,
             "labels": msgspec.json.encode(labels).decode(),
@@ -87,40 +98,61 @@ async def register(
             "version": version,
         },
     )
-    agent_id: UUID | None = row.scalar_one_or_none()
-    if agent_id is None:
+    row = rows.one_or_none()
+    if row is None:
         raise Conflict(
             f"The name {name} belongs to an agent with another token: give this one another name.",
             code="agent.name_taken",
         )
-    return agent_id
+    return row.id, AgentStatus(row.status)
 
 
-async def session(connection: AsyncConnection, session_id: UUID, token_id: UUID) -> AgentSession:
-    row = (
-        await connection.exec_driver_sql(_SESSION, {"session_id": session_id, "token_id": token_id})
-    ).one_or_none()
-    if row is None:
-        raise Conflict(
-            "Another session of this agent has taken its place, or it never registered.",
-            code="agent.session_replaced",
+async def sessions(
+    connection: Connection, wanted: Collection[UUID]
+) -> dict[tuple[UUID, UUID | None], AgentSession]:
+    """Return {(session, its token): the agent it is of} for those of these sessions that are current."""
+    rows = await connection.exec_driver_sql(_SESSIONS, {"sessions": list(wanted)})
+    return {
+        (row.session_id, row.token_id): AgentSession(
+            row.id,
+            row.name,
+            row.status,
+            row.slots,
+            row.labels,
+            msgspec.convert(row.capabilities, AgentCapabilities),
+            row.registered_at,
         )
-    return AgentSession(
-        row.id,
-        row.name,
-        row.status,
-        row.slots,
-        row.labels,
-        msgspec.convert(row.capabilities, AgentCapabilities),
-        row.registered_at,
-    )
+        for row in rows
+    }
 
 
-async def seen(connection: AsyncConnection, ids: Sequence[UUID]) -> None:
+async def seen(connection: Connection, ids: Sequence[UUID]) -> None:
     """Note that these agents were heard of, all in one statement."""
     await connection.exec_driver_sql(_SEEN, {"ids": list(ids)})
 
 
-async def summaries(connection: AsyncConnection, most: int) -> list[AgentSummary]:
+_NOTE_HOSTS = """
+UPDATE sched_agent a SET host_usage = h.usage::jsonb
+FROM unnest(%(ids)s::uuid[], %(usage)s::text[]) AS h(id, usage) WHERE a.id = h.id"""
+
+
+async def note_hosts(connection: Connection, hosts: Sequence[tuple[UUID, str]]) -> None:
+    """Write down how busy the hosts of agents are: (agent, JSON)."""
+    ids, usage = zip(*sorted(hosts), strict=True)
+    await connection.exec_driver_sql(_NOTE_HOSTS, {"ids": list(ids), "usage": list(usage)})
+
+
+async def summaries(connection: Connection, most: int) -> list[AgentSummary]:
     rows = await connection.exec_driver_sql(_SUMMARIES, {"most": most})
     return [AgentSummary(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+
+
+async def targets(connection: Connection, names: Sequence[str]) -> dict[str, tuple[UUID, list[str]]]:
+    """Return {name: (agent, the namespaces it serves)} for work that is to be bound to these agents."""
+    rows = await connection.exec_driver_sql(
+        "SELECT name, id, capabilities FROM sched_agent WHERE name = ANY(%(names)s::text[])",
+        {"names": list(names)},
+    )
+    return {
+        row.name: (row.id, msgspec.convert(row.capabilities, AgentCapabilities).namespaces) for row in rows
+    }

@@ -2,16 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
+from datetime import datetime
 from enum import Enum
-from typing import Any
+from functools import cache
+from operator import attrgetter
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from hetuflow_server.store.arrays import BigInts, Blobs, Booleans, Instants, Ints, SmallInts, Texts, Uuids
+
+# An `int` is sent as bigint unless its record says that it is smaller.
+SmallInt = Annotated[int, SmallInts]
+Int = Annotated[int, Ints]
+
+_ARRAYS = {UUID: Uuids, str: Texts, bytes: Blobs, int: BigInts, bool: Booleans, datetime: Instants}
+_Encode = Callable[[list[Any]], Any]
 
 
-def transpose(row_type: type[Any], rows: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return {field: [its value in each row]} for `unnest`."""
-    return {field.name: [_plain(getattr(row, field.name)) for row in rows] for field in fields(row_type)}
+def transpose(row_type: type, rows: Sequence[Any]) -> dict[str, Any]:
+    """Return {field: its value in each row, as an array} for `unnest`."""
+    return {name: encode([value_of(row) for row in rows]) for name, value_of, encode in _columns(row_type)}
 
 
-def _plain(value: Any) -> Any:
-    return value.value if isinstance(value, Enum) else value
+@cache
+def _columns(row_type: type) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
+    hints = get_type_hints(row_type, include_extras=True)
+    return [(field.name, attrgetter(field.name), _encoder(hints[field.name])) for field in fields(row_type)]
+
+
+def _encoder(hint: Any) -> _Encode:
+    """Return what encodes a column of this type; what is not known here is left to the driver."""
+    if get_origin(hint) is Annotated:
+        array: _Encode = get_args(hint)[1]
+        return array
+    if get_origin(hint) in {Union, UnionType}:
+        alternatives = [one for one in get_args(hint) if one is not NoneType]
+        return _encoder(alternatives[0]) if len(alternatives) == 1 else _plain
+    if isinstance(hint, type):
+        if hint in _ARRAYS:
+            return _ARRAYS[hint]
+        if issubclass(hint, Enum) and issubclass(hint, str):
+            return Texts
+    return _plain
+
+
+def _plain(values: list[Any]) -> list[Any]:
+    return [value.value if isinstance(value, Enum) else value for value in values]

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Any, TypeAlias
+from types import TracebackType
+from typing import Any, Protocol
 
-import msgspec
-from sqlalchemy.exc import DBAPIError, TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+import psycopg
 
-from hetuflow_core.errors import DatabaseUnreachable
-from hetuflow_server.store.address import sqlalchemy_url
+from hetuflow_server.store.address import libpq_url
+from hetuflow_server.store.connection import Connection, Lane, Session
 from hetuflow_server.store.faults import lost_connection, unreachable
+from hetuflow_server.store.pool import Pool
 from hetuflow_server.store.revisions import known_revisions
 from hetuflow_server.store.schema import (
     NEVER_MIGRATED,
@@ -24,12 +23,17 @@ from hetuflow_server.store.schema import (
     check_schema,
 )
 
+__all__ = ["Connection", "Database", "Lane", "Transaction", "Transactions"]
+
+_MILLISECOND = timedelta(milliseconds=1)
 # A transaction that does nothing holds back vacuum and everybody behind its locks.
-_IDLE_IN_TRANSACTION_MS = 30_000
+_IDLE_IN_TRANSACTION = timedelta(seconds=30)
 
 
-# What a transaction hands out; callers pass it on to the store's verbs and never look inside.
-Connection: TypeAlias = AsyncConnection
+class Transactions(Protocol):
+    """Where transactions come from: the pool itself, or a role that every one of them must prove."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Connection]: ...
 
 
 class Database:
@@ -44,39 +48,33 @@ class Database:
         pool_size: int,
         connect_timeout: timedelta,
         statement_timeout: timedelta,
+        idle_in_transaction: timedelta = _IDLE_IN_TRANSACTION,
+        # A peer that vanished without a word is noticed within this.
+        silence: timedelta = timedelta(seconds=25),
+        application_name: str = "hetuflow server",
     ) -> None:
-        self._engine: AsyncEngine = create_async_engine(
-            sqlalchemy_url(url),
-            pool_size=pool_size,
-            max_overflow=0,
-            pool_timeout=connect_timeout.total_seconds(),
-            hide_parameters=True,
-            json_serializer=_to_json,
-            json_deserializer=msgspec.json.decode,
-            connect_args=_connect_arguments(connect_timeout, statement_timeout),
-        )
+        self._url = libpq_url(url)
+        self._arguments: dict[str, Any] = {
+            "connect_timeout": max(2, int(connect_timeout.total_seconds())),
+            "application_name": application_name,
+            "options": session_options(statement_timeout, idle_in_transaction),
+            **keepalives(silence),
+        }
+        self._pool = Pool(self._connect, size=pool_size, wait_seconds=connect_timeout.total_seconds())
 
     async def start(self) -> None:
         await self.check()
 
     async def stop(self) -> None:
-        await self._engine.dispose()
+        await self._pool.close()
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
+    def transaction(self, lane: Lane = Lane.ORDINARY) -> Transaction:
         """Open a transaction that commits unless its body raises."""
-        with_database = self._engine.begin()
-        try:
-            async with with_database as connection:
-                yield connection
-        except DBAPIError as error:
-            if lost_connection(error):
-                raise unreachable(error) from error
-            raise
-        except PoolTimeout as error:
-            raise DatabaseUnreachable(
-                "All connections to the database are busy: try again, or raise [database] pool_size.",
-            ) from error
+        return Transaction(self._pool, lane, single=False)
+
+    def single(self, lane: Lane = Lane.ORDINARY) -> Transaction:
+        """Open a connection whose statements are each a transaction: one round trip instead of three."""
+        return Transaction(self._pool, lane, single=True)
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""
@@ -87,30 +85,76 @@ class Database:
         check_schema(state, *known_revisions())
         return state
 
+    async def _connect(self) -> Session:
+        try:
+            return Session(await psycopg.AsyncConnection.connect(self._url, **self._arguments))
+        except psycopg.Error as error:
+            raise unreachable(error) from error
 
-async def _schema_state(connection: AsyncConnection) -> SchemaState:
+
+class Transaction:
+    """`async with` gives the connection; leaving commits, or rolls back when the body raised."""
+
+    __slots__ = ("_connection", "_lane", "_pool", "_session", "_single")
+
+    def __init__(self, pool: Pool, lane: Lane, *, single: bool) -> None:
+        self._pool = pool
+        self._lane = lane
+        self._single = single
+
+    async def __aenter__(self) -> Connection:
+        self._session = await self._pool.borrow(self._lane)
+        try:
+            await self._session.enter(self._lane, single=self._single)
+        except BaseException as error:
+            await self._pool.give_back(self._session, broken=True)
+            if isinstance(error, psycopg.Error) and lost_connection(error):
+                raise unreachable(error) from error
+            raise
+        self._connection = Connection(self._session)
+        return self._connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.end()
+        broken = True
+        try:
+            if not self._single:
+                await (self._session.commit() if error is None else self._session.rollback())
+            broken = False
+        except psycopg.Error as fault:
+            # A rollback that fails tells nothing new; a commit that fails is the error.
+            if error is None:
+                broken = lost_connection(fault)
+                raise (unreachable(fault) if broken else fault) from fault
+        finally:
+            await self._pool.give_back(self._session, broken=broken)
+        if isinstance(error, psycopg.Error) and lost_connection(error):
+            raise unreachable(error) from error
+
+
+async def _schema_state(connection: Connection) -> SchemaState:
     if not (await connection.exec_driver_sql(SCHEMA_EXISTS_SQL)).scalar_one():
         return NEVER_MIGRATED
     row = (await connection.exec_driver_sql(SCHEMA_STATE_SQL)).one_or_none()
     return SchemaState(row.version_num, row.min_code_version) if row else NEVER_MIGRATED
 
 
-def _connect_arguments(connect_timeout: timedelta, statement_timeout: timedelta) -> dict[str, Any]:
-    milliseconds = statement_timeout // timedelta(milliseconds=1)
+def session_options(statement_timeout: timedelta, idle_in_transaction: timedelta) -> str:
+    """Return what libpq tells PostgreSQL when a session begins."""
+    return (
+        f"-c timezone=UTC -c statement_timeout={statement_timeout // _MILLISECOND} "
+        f"-c idle_in_transaction_session_timeout={idle_in_transaction // _MILLISECOND}"
+    )
+
+
+def keepalives(silence: timedelta) -> dict[str, int]:
+    """Return what makes libpq notice within `silence` that a peer has vanished without a word."""
+    fifth = max(1, int(silence.total_seconds() / 5))
     return {
-        "connect_timeout": max(2, int(connect_timeout.total_seconds())),
-        "application_name": "hetuflow server",
-        "options": (
-            f"-c timezone=UTC -c statement_timeout={milliseconds} "
-            f"-c idle_in_transaction_session_timeout={_IDLE_IN_TRANSACTION_MS}"
-        ),
-        # A peer that vanished without a word is noticed within half a minute.
-        "keepalives_idle": 10,
-        "keepalives_interval": 5,
+        "keepalives_idle": 2 * fifth,
+        "keepalives_interval": fifth,
         "keepalives_count": 3,
-        "tcp_user_timeout": 25_000,
+        "tcp_user_timeout": silence // _MILLISECOND,
     }
-
-
-def _to_json(value: Any) -> str:
-    return msgspec.json.encode(value).decode()

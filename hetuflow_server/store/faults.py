@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import psycopg
 from sqlalchemy.exc import DBAPIError
 
 from hetuflow_core.errors import DatabaseUnreachable
@@ -12,14 +13,27 @@ from hetuflow_core.errors import DatabaseUnreachable
 _AWAY = re.compile(r"08|57P0[1-5]|53300")
 
 
-def sqlstate(error: DBAPIError) -> str | None:
-    return getattr(error.orig, "sqlstate", None)
+def sqlstate(error: psycopg.Error | DBAPIError) -> str | None:
+    state: str | None = getattr(_driver_error(error), "sqlstate", None)
+    return state
 
 
-def lost_connection(error: DBAPIError) -> bool:
+def lost_connection(error: psycopg.Error | DBAPIError) -> bool:
     """Tell whether the database was not to be had, as opposed to having refused a statement."""
     state = sqlstate(error)
-    return error.connection_invalidated or state is None or bool(_AWAY.match(state))
+    if state is None:
+        return isinstance(_driver_error(error), psycopg.OperationalError | psycopg.InterfaceError)
+    return bool(_AWAY.match(state))
+
+
+def deadlocked(error: BaseException) -> bool:
+    """Tell whether the database broke a ring of waiting transactions by ending this one: try again."""
+    return isinstance(error, psycopg.errors.DeadlockDetected)
+
+
+def _driver_error(error: psycopg.Error | DBAPIError) -> BaseException | None:
+    """Migrations go through SQLAlchemy, which wraps what the driver says."""
+    return error.orig if isinstance(error, DBAPIError) else error
 
 
 def unreachable(error: Exception) -> DatabaseUnreachable:

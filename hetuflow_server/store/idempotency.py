@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core.errors import Invalid
+from hetuflow_server.store.connection import Connection
 
 _REMEMBER = """
 INSERT INTO sched_idempotency_key (namespace_id, scope, key, body_digest, response_status, response,
@@ -22,7 +22,7 @@ WHERE namespace_id = %(namespace_id)s AND scope = %(scope)s AND key = %(key)s"""
 
 
 async def remember(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     namespace_id: int,
     scope: str,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from hetuflow_core.resources import Job
+from hetuflow_server.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,7 @@ WHERE j.deleted_at IS NULL"""
 
 _JOB_BY_NAME = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s FOR UPDATE OF j"
 _JOB_BY_ID = f"{_JOB} AND j.id = %(id)s"
+_LOCK_JOB = f"{_JOB_BY_ID} FOR UPDATE OF j"
 
 _JOB_VERSION = """
 SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.enabled, v.version, v.digest, v.placement_id,
@@ -43,7 +43,10 @@ FROM sched_job_version v JOIN sched_job j ON j.id = v.job_id JOIN sched_namespac
 WHERE v.job_id = %(id)s AND v.version = %(version)s"""
 
 _LIST = """
-SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at, v.spec
+SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at,
+       v.spec || jsonb_build_object('schedules', coalesce(
+         (SELECT jsonb_agg(s.spec ORDER BY s.name) FROM sched_schedule s
+          WHERE s.job_id = j.id AND s.deleted_at IS NULL), '[]'::jsonb)) AS spec
 FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
 JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.deleted_at IS NULL
@@ -60,13 +63,8 @@ SELECT count(*) FROM (
     AND (%(name)s::text IS NULL OR j.name = %(name)s)
   LIMIT %(cap)s) counted"""
 
-_INTERN_PLACEMENT = """
-INSERT INTO sched_placement (digest, requirements, limit_scopes)
-VALUES (%(digest)s, %(requirements)s::jsonb, %(scopes)s::text[])
-ON CONFLICT (digest) DO NOTHING RETURNING id"""
 
-
-async def job_by_name(connection: AsyncConnection, namespace_id: int, name: str) -> JobRow | None:
+async def job_by_name(connection: Connection, namespace_id: int, name: str) -> JobRow | None:
     """Return a job and lock it against other changes."""
     row = (
         await connection.exec_driver_sql(_JOB_BY_NAME, {"namespace_id": namespace_id, "name": name})
@@ -74,19 +72,41 @@ async def job_by_name(connection: AsyncConnection, namespace_id: int, name: str)
     return _job_row(row) if row else None
 
 
-async def job_by_id(connection: AsyncConnection, id_: UUID) -> JobRow | None:
+async def job_by_id(connection: Connection, id_: UUID) -> JobRow | None:
     row = (await connection.exec_driver_sql(_JOB_BY_ID, {"id": id_})).one_or_none()
     return _job_row(row) if row else None
 
 
-async def job_version(connection: AsyncConnection, id_: UUID, version: int) -> JobRow:
+async def lock_job(connection: Connection, id_: UUID) -> JobRow | None:
+    """Return a job and lock it against other changes."""
+    row = (await connection.exec_driver_sql(_LOCK_JOB, {"id": id_})).one_or_none()
+    return _job_row(row) if row else None
+
+
+async def enable_job(connection: Connection, id_: UUID, *, enabled: bool) -> None:
+    await connection.exec_driver_sql(
+        "UPDATE sched_job SET enabled = %(enabled)s, updated_at = clock_timestamp() WHERE id = %(id)s",
+        {"id": id_, "enabled": enabled},
+    )
+
+
+async def delete_job(connection: Connection, id_: UUID) -> None:
+    """Let a job's name go; its versions stay for what still runs and for the history."""
+    await connection.exec_driver_sql(
+        "UPDATE sched_job SET enabled = false, deleted_at = clock_timestamp(), "
+        "updated_at = clock_timestamp() WHERE id = %(id)s",
+        {"id": id_},
+    )
+
+
+async def job_version(connection: Connection, id_: UUID, version: int) -> JobRow:
     """Return a job as it was in that version; versions never change, and never go while work needs them."""
     row = (await connection.exec_driver_sql(_JOB_VERSION, {"id": id_, "version": version})).one()
     return _job_row(row)
 
 
 async def list_jobs(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     namespace: str | None = None,
     name: str | None = None,
@@ -109,36 +129,12 @@ async def list_jobs(
     return [Job(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 
 
-async def count_jobs(connection: AsyncConnection, namespace: str | None, name: str | None, cap: int) -> int:
+async def count_jobs(connection: Connection, namespace: str | None, name: str | None, cap: int) -> int:
     row = await connection.exec_driver_sql(_COUNT, {"namespace": namespace, "name": name, "cap": cap})
     return int(row.scalar_one())
 
 
-async def intern_placement(
-    connection: AsyncConnection,
-    digest: bytes,
-    requirements: dict[str, Any],
-    scopes: Sequence[str],
-) -> int:
-    """Return the class of these requirements, made when they are first met."""
-    found = await connection.exec_driver_sql(
-        "SELECT id FROM sched_placement WHERE digest = %(digest)s",
-        {"digest": digest},
-    )
-    if (known := found.scalar_one_or_none()) is not None:
-        return int(known)
-    made = await connection.exec_driver_sql(
-        _INTERN_PLACEMENT,
-        {"digest": digest, "requirements": _json(requirements), "scopes": list(scopes)},
-    )
-    if (new := made.scalar_one_or_none()) is not None:
-        return int(new)
-    return await intern_placement(connection, digest, requirements, scopes)  # another server was faster
-
-
-async def insert_job(
-    connection: AsyncConnection, job: JobRow, labels: dict[str, str], by: str | None
-) -> None:
+async def insert_job(connection: Connection, job: JobRow, labels: dict[str, str], by: str | None) -> None:
     await connection.exec_driver_sql(
         "INSERT INTO sched_job (id, namespace_id, name, version, labels) "
         "VALUES (%(id)s, %(namespace_id)s, %(name)s, %(version)s, %(labels)s::jsonb)",
@@ -153,9 +149,7 @@ async def insert_job(
     await _insert_version(connection, job, by)
 
 
-async def change_job(
-    connection: AsyncConnection, job: JobRow, labels: dict[str, str], by: str | None
-) -> None:
+async def change_job(connection: Connection, job: JobRow, labels: dict[str, str], by: str | None) -> None:
     """Add a version to a locked job and make it the current one."""
     await connection.exec_driver_sql(
         "UPDATE sched_job "
@@ -167,7 +161,7 @@ async def change_job(
 
 
 async def upsert_namespace(
-    connection: AsyncConnection,
+    connection: Connection,
     name: str,
     weight: int,
     labels: dict[str, str],
@@ -190,12 +184,7 @@ async def upsert_namespace(
     return row is None, row is not None
 
 
-async def all_namespaces(connection: AsyncConnection) -> list[int]:
-    rows = await connection.exec_driver_sql("SELECT id FROM sched_namespace ORDER BY id")
-    return list(rows.scalars())
-
-
-async def _insert_version(connection: AsyncConnection, job: JobRow, by: str | None) -> None:
+async def _insert_version(connection: Connection, job: JobRow, by: str | None) -> None:
     await connection.exec_driver_sql(
         "INSERT INTO sched_job_version (job_id, version, spec, digest, placement_id, created_by) "
         "VALUES (%(job_id)s, %(version)s, %(spec)s::jsonb, %(digest)s, %(placement_id)s, %(by)s)",

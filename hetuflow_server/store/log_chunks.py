@@ -8,7 +8,9 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from hetuflow_server.store.arrays import Uuids
+from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,37 +25,48 @@ class ChunkRow:
 
 # Tokens of live instances, and of finished ones: the last lines often come after the end.
 _CLAIMS = """
-SELECT id, token, claim_no FROM sched_task_instance WHERE id = ANY(%(ids)s::uuid[]) AND token IS NOT NULL
+SELECT id, token, claim_no, slot FROM sched_task_instance
+WHERE id = ANY(%(ids)s::uuid[]) AND token IS NOT NULL
 UNION ALL
-SELECT id, token, claim_no FROM sched_task_instance_history
+SELECT id, token, claim_no, slot FROM sched_task_instance_history
 WHERE id = ANY(%(ids)s::uuid[]) AND token IS NOT NULL"""
 
-# Grows a stream only from where it stands; no row back means the chunk starts somewhere else.
+# A stream's row is locked before anything is appended to it, so that it must be there first.
 _BEGIN = """
-INSERT INTO sched_log_length (instance_id, claim_no, stream, length)
-VALUES (%(instance_id)s, %(claim_no)s, %(stream)s, %(byte_length)s)
-ON CONFLICT (instance_id, claim_no, stream) DO NOTHING RETURNING length"""
+INSERT INTO sched_log_length (instance_id, claim_no, stream)
+SELECT * FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[])
+ON CONFLICT (instance_id, claim_no, stream) DO NOTHING"""
+
+_LOCK_LENGTHS = """
+SELECT instance_id, claim_no, stream, length, truncated FROM sched_log_length
+WHERE instance_id = ANY(%(ids)s::uuid[]) ORDER BY instance_id, claim_no, stream FOR UPDATE"""
 
 _GROW = """
-UPDATE sched_log_length SET length = length + %(byte_length)s, updated_at = clock_timestamp()
-WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s AND stream = %(stream)s
-  AND length = %(start_offset)s
-RETURNING length"""
+UPDATE sched_log_length l SET length = n.length, truncated = n.truncated, updated_at = clock_timestamp()
+FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[], %(length)s::bigint[],
+            %(truncated)s::boolean[]) AS n(instance_id, claim_no, stream, length, truncated)
+WHERE l.instance_id = n.instance_id AND l.claim_no = n.claim_no AND l.stream = n.stream"""
 
-_LENGTH = """
-SELECT length FROM sched_log_length
-WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s AND stream = %(stream)s"""
-
+# One after the other by the clock: readers go on behind the last time they have seen.
 _APPEND = """
 INSERT INTO sched_log_chunk (created_at, instance_id, claim_no, stream, start_offset, byte_length, data)
-VALUES (clock_timestamp(), %(instance_id)s, %(claim_no)s, %(stream)s, %(start_offset)s, %(byte_length)s,
-        %(data)s)"""
+SELECT clock_timestamp(), instance_id, claim_no, stream, start_offset, byte_length, data
+FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[], %(start_offset)s::bigint[],
+            %(byte_length)s::integer[], %(data)s::bytea[]) WITH ORDINALITY
+  AS n(instance_id, claim_no, stream, start_offset, byte_length, data, place)
+ORDER BY place"""
+
+_ROTATE = """
+DELETE FROM sched_log_chunk
+WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s AND stream = %(stream)s
+  AND start_offset + byte_length <= %(keep_from)s"""
 
 # In the order of arrival, so that a reader can go on behind the last position it has seen.
 _READ = """
 SELECT created_at, stream, start_offset, byte_length, data FROM sched_log_chunk
 WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s
   AND (%(only)s::text IS NULL OR stream = %(only)s)
+  AND (%(reaching)s::bigint IS NULL OR start_offset + byte_length > %(reaching)s)
   AND (created_at, stream, start_offset) > (%(created_at)s, %(stream)s, %(start_offset)s)
 ORDER BY created_at, stream, start_offset LIMIT %(limit)s"""
 
@@ -64,7 +77,8 @@ FROM (
   SELECT *, sum(byte_length) OVER (ORDER BY created_at DESC, stream DESC, start_offset DESC) AS reach
   FROM (
     SELECT created_at, stream, start_offset, byte_length, data FROM sched_log_chunk
-    WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s AND stream IN ('stdout', 'stderr')
+    WHERE instance_id = %(instance_id)s AND claim_no = %(claim_no)s
+      AND (stream = %(only)s OR (%(only)s::text IS NULL AND stream IN ('stdout', 'stderr')))
     ORDER BY created_at DESC, stream DESC, start_offset DESC LIMIT %(most)s) newest) reaching
 WHERE reach - byte_length < %(most)s
 ORDER BY created_at, stream, start_offset"""
@@ -89,38 +103,81 @@ class StoredChunk:
     data: bytes
 
 
-async def claims_of(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, tuple[UUID, int]]:
-    """Return {instance: (token, claim number)}."""
-    rows = await connection.exec_driver_sql(_CLAIMS, {"ids": list(ids)})
-    return {row.id: (row.token, row.claim_no) for row in rows}
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Whose log an instance's is; `daemon` for one that keeps running."""
+
+    token: UUID
+    claim_no: int
+    daemon: bool
 
 
-async def append(connection: AsyncConnection, chunk: ChunkRow) -> int | None:
-    """Append a chunk that starts where its stream ends; return the new length, or None when it does not."""
-    parameters = {
-        "instance_id": chunk.instance_id,
-        "claim_no": chunk.claim_no,
-        "stream": chunk.stream,
-        "start_offset": chunk.start_offset,
-        "byte_length": chunk.byte_length,
-    }
-    statement = _GROW if chunk.start_offset else _BEGIN
-    length = (await connection.exec_driver_sql(statement, parameters)).scalar_one_or_none()
-    if length is None:
-        return None
-    await connection.exec_driver_sql(_APPEND, {**parameters, "data": chunk.data})
-    return int(length)
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    instance_id: UUID
+    claim_no: int
+    stream: str
 
 
-async def length_of(connection: AsyncConnection, instance_id: UUID, claim_no: int, stream: str) -> int:
-    row = await connection.exec_driver_sql(
-        _LENGTH,
-        {"instance_id": instance_id, "claim_no": claim_no, "stream": stream},
+@dataclass(frozen=True, slots=True)
+class StreamLength:
+    instance_id: UUID
+    claim_no: int
+    stream: str
+    length: int
+    truncated: bool = False
+
+    @property
+    def key(self) -> StreamKey:
+        return StreamKey(self.instance_id, self.claim_no, self.stream)
+
+
+async def claims_of(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Claim]:
+    rows = await connection.exec_driver_sql(_CLAIMS, {"ids": Uuids(ids)})
+    return {row.id: Claim(row.token, row.claim_no, row.slot is not None) for row in rows}
+
+
+async def lock_lengths(connection: Connection, wanted: Sequence[StreamKey]) -> dict[StreamKey, StreamLength]:
+    """Lock these streams and say how long they are; one that was not there is there now, and empty."""
+    found = await _lock_lengths(connection, wanted)
+    missing = [key for key in wanted if key not in found]
+    if missing:
+        await connection.exec_driver_sql(_BEGIN, transpose(StreamKey, missing))
+        found = await _lock_lengths(connection, wanted)
+    return {key: found[key] for key in wanted}
+
+
+async def _lock_lengths(connection: Connection, wanted: Sequence[StreamKey]) -> dict[StreamKey, StreamLength]:
+    ids = sorted({key.instance_id for key in wanted})
+    rows = await connection.exec_driver_sql(_LOCK_LENGTHS, {"ids": Uuids(ids)})
+    lengths = [
+        StreamLength(row.instance_id, row.claim_no, row.stream, row.length, row.truncated) for row in rows
+    ]
+    return {length.key: length for length in lengths}
+
+
+async def append(connection: Connection, chunks: Sequence[ChunkRow], lengths: Sequence[StreamLength]) -> None:
+    """Append chunks that were found to fit locked streams, and write how long those are now."""
+    if chunks:
+        await connection.exec_driver_sql(_APPEND, transpose(ChunkRow, chunks))
+    if lengths:
+        await connection.exec_driver_sql(_GROW, transpose(StreamLength, lengths))
+
+
+async def rotate(connection: Connection, key: StreamKey, keep_from: int) -> None:
+    """Forget the chunks of a stream that end before this offset."""
+    await connection.exec_driver_sql(
+        _ROTATE,
+        {
+            "instance_id": key.instance_id,
+            "claim_no": key.claim_no,
+            "stream": key.stream,
+            "keep_from": keep_from,
+        },
     )
-    return int(row.scalar_one_or_none() or 0)
 
 
-async def newest_claim(connection: AsyncConnection, instance_id: UUID) -> int:
+async def newest_claim(connection: Connection, instance_id: UUID) -> int:
     """Return the number of the claim whose log is the instance's log; 0 when it has none."""
     row = await connection.exec_driver_sql(
         "SELECT max(claim_no) FROM sched_log_length WHERE instance_id = %(id)s",
@@ -130,21 +187,26 @@ async def newest_claim(connection: AsyncConnection, instance_id: UUID) -> int:
 
 
 async def read(
-    connection: AsyncConnection,
+    connection: Connection,
     instance_id: UUID,
     claim_no: int,
     after: LogPosition,
     *,
     only: str | None = None,
+    reaching: int | None = None,
     limit: int,
 ) -> list[StoredChunk]:
-    """Return the chunks behind `after` in the order they arrived, of one stream or of all."""
+    """Return the chunks behind `after` in the order they arrived, of one stream or of all.
+
+    `reaching`: those that reach beyond this offset.
+    """
     rows = await connection.exec_driver_sql(
         _READ,
         {
             "instance_id": instance_id,
             "claim_no": claim_no,
             "only": only,
+            "reaching": reaching,
             "created_at": after.created_at,
             "stream": after.stream,
             "start_offset": after.start_offset,
@@ -155,11 +217,11 @@ async def read(
 
 
 async def read_tail(
-    connection: AsyncConnection, instance_id: UUID, claim_no: int, most: int
+    connection: Connection, instance_id: UUID, claim_no: int, most: int, *, only: str | None = None
 ) -> list[StoredChunk]:
     """Return the newest chunks of what the work wrote, as many as its last `most` bytes take, in order."""
     rows = await connection.exec_driver_sql(
-        _READ_TAIL, {"instance_id": instance_id, "claim_no": claim_no, "most": most}
+        _READ_TAIL, {"instance_id": instance_id, "claim_no": claim_no, "most": most, "only": only}
     )
     return [_stored(row) for row in rows]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sqlalchemy.ext.asyncio import AsyncConnection
+from hetuflow_server.store.connection import Connection
 
 _COUNTS = """
 SELECT count(*) FILTER (WHERE i.status = 'held') AS held,
@@ -31,10 +31,10 @@ class QueueCounts:
     oldest_due_seconds: float | None
 
 
-async def queue_counts(connection: AsyncConnection, namespace: str | None) -> QueueCounts:
+async def queue_counts(connection: Connection, namespace: str | None) -> QueueCounts:
     row = (await connection.exec_driver_sql(_COUNTS, {"namespace": namespace})).one()
     return QueueCounts(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
 
 
-async def failed_last_hour(connection: AsyncConnection, namespace: str | None) -> int:
+async def failed_last_hour(connection: Connection, namespace: str | None) -> int:
     return int((await connection.exec_driver_sql(_FAILED, {"namespace": namespace})).scalar_one())

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from uuid import UUID
 
-from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection
+import psycopg
 
 from hetuflow_core import ids
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Connection, Transactions
 from hetuflow_server.store.faults import sqlstate
 
 _BATCH = 5_000
@@ -75,6 +74,17 @@ LOG_LENGTHS = Partitioned(
     settled="updated_at < clock_timestamp() - interval '1 day'",
     storage="WITH (fillfactor = 70)",
 )
+ARTIFACTS = Partitioned(
+    "sched_artifact",
+    key="instance_id",
+    keep="updated_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
+    settled="stored = size",
+)
+ARTIFACT_CHUNKS = Partitioned(
+    "sched_artifact_chunk",
+    key="instance_id",
+    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
+)
 LOG_CHUNKS = Partitioned("sched_log_chunk", key="created_at", keep="created_at > %(cutoff)s", by_time=True)
 
 
@@ -92,8 +102,8 @@ def days_expired(existing: Sequence[date], cutoff: datetime) -> list[date]:
 class Partitions:
     """Upkeep of one partitioned table."""
 
-    def __init__(self, database: Database, spec: Partitioned) -> None:
-        self._database = database
+    def __init__(self, transactions: Transactions, spec: Partitioned) -> None:
+        self._transactions = transactions
         self._spec = spec
 
     @property
@@ -101,7 +111,7 @@ class Partitions:
         return self._spec.table
 
     async def existing_days(self) -> list[date]:
-        async with self._database.transaction() as connection:
+        async with self._transactions.transaction() as connection:
             rows = await connection.exec_driver_sql(
                 "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
                 "WHERE i.inhparent = %(table)s::regclass ORDER BY 1",
@@ -153,21 +163,21 @@ class Partitions:
         return f"{spec.key} >= {spec.bound(day)} AND {spec.key} < {spec.bound(day + _DAY)}"
 
     async def _many_strays(self, range_: str) -> bool:
-        async with self._database.transaction() as connection:
+        async with self._transactions.transaction() as connection:
             result = await connection.exec_driver_sql(
                 f"SELECT count(*) FROM (SELECT FROM {self._spec.default} "
                 f"WHERE {range_} LIMIT {_BATCH + 1}) strays",
             )
             return int(result.scalar_one()) > _BATCH
 
-    async def _create_detached(self, connection: AsyncConnection, day: date) -> None:
+    async def _create_detached(self, connection: Connection, day: date) -> None:
         spec, name = self._spec, self._spec.partition(day)
         await connection.exec_driver_sql(
             f"CREATE TABLE IF NOT EXISTS {name} (LIKE {spec.table} INCLUDING ALL, "
             f"CONSTRAINT {name}_range CHECK ({self._range(day)})) {spec.storage}",
         )
 
-    async def _attach(self, connection: AsyncConnection, day: date) -> None:
+    async def _attach(self, connection: Connection, day: date) -> None:
         """Attach a partition, with the strays that belong into it.
 
         Queries wait at the table itself for these few milliseconds: one that had already looked up its
@@ -191,7 +201,7 @@ class Partitions:
             return result.rowcount
 
     async def _oldest_stray(self) -> date | None:
-        async with self._database.transaction() as connection:
+        async with self._transactions.transaction() as connection:
             result = await connection.exec_driver_sql(
                 f"SELECT {self._spec.key} FROM {self._spec.default} ORDER BY 1 LIMIT 1",
             )
@@ -220,10 +230,10 @@ class Partitions:
             return result.rowcount
 
     @asynccontextmanager
-    async def _step(self) -> AsyncIterator[AsyncConnection]:
+    async def _step(self) -> AsyncIterator[Connection]:
         """Open one short transaction, or raise GaveWay when others are at it."""
         try:
-            async with self._database.transaction() as connection:
+            async with self._transactions.transaction() as connection:
                 locked = await connection.exec_driver_sql(
                     "SELECT pg_try_advisory_xact_lock(%(key)s)",
                     {"key": _ADVISORY_LOCK},
@@ -232,13 +242,13 @@ class Partitions:
                     raise GaveWay
                 await connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
                 yield connection
-        except DBAPIError as error:
+        except psycopg.Error as error:
             if sqlstate(error) in _LOCKED:
                 raise GaveWay from error
             raise
 
 
-async def _any_to_keep(connection: AsyncConnection, partition: str, keep: str, cutoff: datetime) -> bool:
+async def _any_to_keep(connection: Connection, partition: str, keep: str, cutoff: datetime) -> bool:
     result = await connection.exec_driver_sql(
         f"SELECT EXISTS (SELECT FROM {partition} WHERE {keep})",
         {"cutoff": cutoff},

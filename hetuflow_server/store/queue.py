@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core.fairness import Head
+from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.records import ProgressNote
+from hetuflow_server.store.tables.queue import STATUS_BY_ID
 
 # A loose index scan: one probe per head, however many rows wait behind it.
 _HEADS = """
@@ -26,56 +27,79 @@ WITH RECURSIVE head AS (
     ORDER BY namespace_id, placement_id, priority LIMIT 1) next)
 SELECT namespace_id, placement_id, priority FROM head"""
 
-_NEXT_DUE = """
+# The same for work that is bound to an agent; one probe when there is none.
+_TARGETED_HEADS = """
+WITH RECURSIVE head AS (
+  (SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
+   WHERE status = 'pending' AND target_agent_id IS NOT NULL
+   ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1)
+  UNION ALL
+  SELECT next.* FROM head h CROSS JOIN LATERAL (
+    SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
+    WHERE status = 'pending' AND target_agent_id IS NOT NULL
+      AND (target_agent_id, namespace_id, placement_id, priority)
+            > (h.target_agent_id, h.namespace_id, h.placement_id, h.priority)
+    ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1) next)
+SELECT namespace_id, placement_id, priority, target_agent_id FROM head"""
+
+_NEXT_DUE_OF_HEADS = """
 SELECT min(n.due_at)
-FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[])
-       AS h(namespace_id, placement_id, priority)
+FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
+            %(targets)s::uuid[]) AS h(namespace_id, placement_id, priority, target_agent_id)
 CROSS JOIN LATERAL (
   SELECT due_at FROM sched_task_instance
-  WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = h.namespace_id
+  WHERE status = 'pending' AND {target} AND namespace_id = h.namespace_id
     AND placement_id = h.placement_id AND priority = h.priority
   ORDER BY due_at, id LIMIT 1) n"""
+_NEXT_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id IS NULL")
+_NEXT_TARGETED_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id = h.target_agent_id")
 
 
-async def heads(connection: AsyncConnection) -> list[Head]:
-    rows = await connection.exec_driver_sql(_HEADS)
-    return [Head(row.namespace_id, row.placement_id, row.priority) for row in rows]
+async def heads(connection: Connection) -> list[Head]:
+    found = [*await connection.exec_driver_sql(_HEADS), *await connection.exec_driver_sql(_TARGETED_HEADS)]
+    return [Head(*row) for row in found]
 
 
-async def next_due(connection: AsyncConnection, among: Sequence[Head]) -> datetime | None:
+async def next_due(connection: Connection, among: Sequence[Head]) -> datetime | None:
     """Return when the first of what waits in these heads becomes due."""
-    row = await connection.exec_driver_sql(
-        _NEXT_DUE,
-        {
-            "namespaces": [head.namespace_id for head in among],
-            "placements": [head.placement_id for head in among],
-            "priorities": [head.priority for head in among],
-        },
-    )
-    due: datetime | None = row.scalar_one()
-    return due
+    bound = [head for head in among if head.target is not None]
+    free = [head for head in among if head.target is None]
+    found: list[datetime | None] = []
+    for statement, heads in ((_NEXT_DUE, free), (_NEXT_TARGETED_DUE, bound)):
+        if heads:
+            row = await connection.exec_driver_sql(
+                statement,
+                {
+                    "namespaces": [head.namespace_id for head in heads],
+                    "placements": [head.placement_id for head in heads],
+                    "priorities": [head.priority for head in heads],
+                    "targets": [head.target for head in heads],
+                },
+            )
+            found.append(row.scalar_one())
+    return min((due for due in found if due is not None), default=None)
 
 
-_RENEW = """
+_RENEW = f"""
 UPDATE sched_task_instance i
 SET lease_until = CASE WHEN i.status = 'running'
                        THEN clock_timestamp() + make_interval(secs => i.lease_ms / 1000.0) END,
     reserved_until = CASE WHEN i.status = 'reserved'
                           THEN greatest(clock_timestamp(), i.due_at) + %(reservation)s END
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
-WHERE i.id = h.id AND i.token = h.token AND i.status IN ('reserved', 'running')
+WHERE i.id = h.id AND i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')
 RETURNING i.id, i.token, i.status = 'running' AS running, i.cancel_requested"""
 
-_LOOK_UP = """
+_LOOK_UP = f"""
 SELECT i.id, i.token, i.status = 'running' AS running, i.cancel_requested
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token) JOIN sched_task_instance i USING (id)
-WHERE i.token = h.token AND i.status IN ('reserved', 'running')"""
+WHERE i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')"""
 
-_ADOPT = """
+_ADOPT = f"""
 UPDATE sched_task_instance i
 SET session_id = %(session_id)s, lease_until = clock_timestamp() + make_interval(secs => i.lease_ms / 1000.0)
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
-WHERE i.id = h.id AND i.token = h.token AND i.agent_id = %(agent_id)s AND i.status = 'running'
+WHERE i.id = h.id AND i.token = h.token AND i.agent_id = %(agent_id)s AND {STATUS_BY_ID} = 'running'
 RETURNING i.id"""
 
 _CANCELS = """
@@ -92,7 +116,7 @@ class HeldClaim:
 
 
 async def renew(
-    connection: AsyncConnection,
+    connection: Connection,
     held: Sequence[tuple[UUID, UUID]],
     reservation: timedelta,
 ) -> list[HeldClaim]:
@@ -104,7 +128,7 @@ async def renew(
     return [HeldClaim(row.id, row.token, row.running, row.cancel_requested) for row in rows]
 
 
-async def look_up(connection: AsyncConnection, held: Sequence[tuple[UUID, UUID]]) -> list[HeldClaim]:
+async def look_up(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> list[HeldClaim]:
     """Return what is still claimed under these tokens, without renewing it."""
     rows = await connection.exec_driver_sql(
         _LOOK_UP,
@@ -114,7 +138,7 @@ async def look_up(connection: AsyncConnection, held: Sequence[tuple[UUID, UUID]]
 
 
 async def adopt(
-    connection: AsyncConnection,
+    connection: Connection,
     agent_id: UUID,
     session_id: UUID,
     held: Sequence[tuple[UUID, UUID]],
@@ -133,7 +157,7 @@ async def adopt(
 
 
 async def cancels_for(
-    connection: AsyncConnection,
+    connection: Connection,
     agents: Sequence[UUID],
 ) -> dict[UUID, list[tuple[UUID, UUID]]]:
     """Return {session: [(instance, token)]} of what these agents are to end; one query for all of them."""
@@ -144,7 +168,15 @@ async def cancels_for(
     return found
 
 
-async def weights(connection: AsyncConnection) -> dict[int, int]:
+async def cancelled_claims(connection: Connection) -> list[tuple[UUID, UUID]]:
+    """Return (agent, token) of every claim that somebody wants ended."""
+    rows = await connection.exec_driver_sql(
+        "SELECT agent_id, token FROM sched_task_instance WHERE cancel_requested AND agent_id IS NOT NULL"
+    )
+    return [(row.agent_id, row.token) for row in rows]
+
+
+async def weights(connection: Connection) -> dict[int, int]:
     """Return {namespace: its share}."""
     rows = await connection.exec_driver_sql("SELECT id, weight FROM sched_namespace")
     return {row.id: row.weight for row in rows}
@@ -155,6 +187,8 @@ SELECT id FROM sched_task_instance
 WHERE namespace_id = %(namespace_id)s AND status IN ('reserved', 'running')
   AND CASE status WHEN 'running' THEN lease_until < clock_timestamp()
                   ELSE cancel_requested AND reserved_until < clock_timestamp() END
+  AND EXISTS (SELECT FROM sched_namespace n
+              WHERE n.id = %(namespace_id)s AND n.rescued_at > clock_timestamp() - %(looked_within)s)
 ORDER BY id LIMIT %(most)s"""
 
 # The servers were away for longer than half a lease: agents get one more lease to come back in.
@@ -165,21 +199,48 @@ WHERE namespace_id = %(namespace_id)s AND status = 'running'
   AND lease_until < clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
   AND make_interval(secs => lease_ms / 2000.0) < %(away)s"""
 
+# One look at all of a server's namespaces: most have nothing to rescue, and then this was all there is to do.
+_LOOK_FOR_RESCUE = """
+SELECT n.id, clock_timestamp() - coalesce(n.rescued_at, n.created_at) AS away,
+       EXISTS (
+         SELECT FROM sched_task_instance i
+         WHERE i.namespace_id = n.id AND i.status IN ('reserved', 'running')
+           AND CASE i.status WHEN 'running' THEN i.lease_until ELSE i.reserved_until END < clock_timestamp())
+       OR EXISTS (
+         SELECT FROM sched_task t
+         WHERE t.namespace_id = n.id AND t.finished_at IS NULL AND t.deadline_at <= clock_timestamp()
+       ) AS needed
+FROM sched_namespace n WHERE n.id = ANY(%(namespaces)s::integer[]) ORDER BY n.id"""
+
 _NOTE_RESCUE = """
 UPDATE sched_namespace n SET rescued_at = clock_timestamp()
-FROM (SELECT id, rescued_at FROM sched_namespace WHERE id = %(namespace_id)s FOR UPDATE) before
+FROM (SELECT id, rescued_at FROM sched_namespace WHERE id = ANY(%(namespaces)s::integer[])
+      ORDER BY id FOR NO KEY UPDATE) before
 WHERE n.id = before.id
-RETURNING clock_timestamp() - coalesce(before.rescued_at, n.created_at)"""
+RETURNING n.id, clock_timestamp() - coalesce(before.rescued_at, n.created_at) AS away"""
 
 
-async def note_rescue(connection: AsyncConnection, namespace_id: int) -> timedelta:
+@dataclass(frozen=True, slots=True)
+class RescueLook:
+    namespace_id: int
+    # How long nobody has looked for expired claims.
+    away: timedelta
+    # Something has expired or is overdue.
+    needed: bool
+
+
+async def look_for_rescue(connection: Connection, namespaces: Sequence[int]) -> list[RescueLook]:
+    rows = await connection.exec_driver_sql(_LOOK_FOR_RESCUE, {"namespaces": list(namespaces)})
+    return [RescueLook(*row) for row in rows]
+
+
+async def note_rescue(connection: Connection, namespaces: Sequence[int]) -> dict[int, timedelta]:
     """Write down that expired claims are being looked for; return how long nobody had done so."""
-    row = await connection.exec_driver_sql(_NOTE_RESCUE, {"namespace_id": namespace_id})
-    away: timedelta = row.scalar_one()
-    return away
+    rows = await connection.exec_driver_sql(_NOTE_RESCUE, {"namespaces": list(namespaces)})
+    return {row.id: row.away for row in rows}
 
 
-async def extend_after_outage(connection: AsyncConnection, namespace_id: int, away: timedelta) -> int:
+async def extend_after_outage(connection: Connection, namespace_id: int, away: timedelta) -> int:
     result = await connection.exec_driver_sql(
         _EXTEND_AFTER_OUTAGE,
         {"namespace_id": namespace_id, "away": away},
@@ -187,9 +248,17 @@ async def extend_after_outage(connection: AsyncConnection, namespace_id: int, aw
     return result.rowcount
 
 
-async def expired(connection: AsyncConnection, namespace_id: int, most: int) -> list[UUID]:
-    """Return claims that have run out; whoever ends them guards against their renewal meanwhile."""
-    rows = await connection.exec_driver_sql(_EXPIRED, {"namespace_id": namespace_id, "most": most})
+async def expired(
+    connection: Connection, namespace_id: int, most: int, looked_within: timedelta
+) -> list[UUID]:
+    """Return claims that have run out; whoever ends them guards against their renewal meanwhile.
+
+    None unless a look was noted within `looked_within`: a server stopped after its look does not know
+    whether anybody was there to hear the agents since.
+    """
+    rows = await connection.exec_driver_sql(
+        _EXPIRED, {"namespace_id": namespace_id, "most": most, "looked_within": looked_within}
+    )
     return list(rows.scalars())
 
 
@@ -201,18 +270,19 @@ WHERE t.namespace_id = %(namespace_id)s AND t.finished_at IS NULL AND t.deadline
 ORDER BY t.deadline_at LIMIT %(most)s"""
 
 
-async def overdue(connection: AsyncConnection, namespace_id: int, most: int) -> list[UUID]:
+async def overdue(connection: Connection, namespace_id: int, most: int) -> list[UUID]:
     """Return unfinished tasks at their deadline; whoever ends them locks them and looks again."""
     rows = await connection.exec_driver_sql(_OVERDUE, {"namespace_id": namespace_id, "most": most})
     return list(rows.scalars())
 
 
-async def requirements_of(
-    connection: AsyncConnection, placements: Sequence[int]
-) -> dict[int, dict[str, Any]]:
-    """Return {class: its requirements as in a job file}."""
-    rows = await connection.exec_driver_sql(
-        "SELECT id, requirements FROM sched_placement WHERE id = ANY(%(ids)s::bigint[])",
-        {"ids": list(placements)},
-    )
-    return {row.id: row.requirements for row in rows}
+_NOTE_PROGRESS = """
+UPDATE sched_task_instance i SET progress = n.progress::jsonb
+FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(progress)s::text[]) AS n(id, token, progress)
+WHERE i.id = n.id AND i.token = n.token AND i.status = 'running'"""
+
+
+async def note_progress(connection: Connection, notes: Sequence[ProgressNote]) -> None:
+    """Write down how far running instances say they have come; in the order of ids, as they were renewed."""
+    ordered = sorted(notes, key=lambda note: note.instance_id)
+    await connection.exec_driver_sql(_NOTE_PROGRESS, transpose(ProgressNote, ordered))

@@ -4,44 +4,55 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
+from hetuflow_server.store.columns import Int, SmallInt
 
 
 @dataclass(frozen=True, slots=True)
 class NewInstance:
     id: UUID
     task_id: UUID
-    namespace_id: int
+    namespace_id: Int
     placement_id: int
     job_id: UUID
-    job_version: int
+    job_version: Int
     schedule_id: UUID | None
-    seq: int
-    attempt: int
-    priority: int
+    seq: Int
+    attempt: Int
+    priority: SmallInt
     fire_at: datetime
     due_at: datetime
-    lease_ms: int
+    lease_ms: Int
+    # The scope of its `concurrency.key`; while that is taken it is held.
+    concurrency_key: str | None = None
+    # The only agent that may take it.
+    target_agent_id: UUID | None = None
+    # Held from the beginning, and why.
+    held_reason: HeldReason | None = None
+    # The backfill that goes on when it ends.
+    backfill_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NewTask:
     id: UUID
-    namespace_id: int
+    namespace_id: Int
     job_id: UUID
-    job_version: int
+    job_version: Int
     schedule_id: UUID | None
     retry_of: UUID | None
     params: str
-    priority: int
+    priority: SmallInt
     fire_at: datetime
     due_at: datetime
     # When it fails unless it has ended; None: never.
     deadline_at: datetime | None
     traceparent: str | None
     created_by: str | None
+    backfill_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +69,10 @@ class Claimed:
     due_at: datetime
     reserved_until: datetime
     lease_ms: int
+    placement_id: int
+    # Of its task.
+    params: dict[str, Any] | None
+    traceparent: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +82,17 @@ class Ending:
     instance_id: UUID
     token: UUID | None
     status: InstanceStatus
-    exit_code: int | None = None
-    signal: int | None = None
+    exit_code: Int | None = None
+    signal: SmallInt | None = None
     reason: str | None = None
     message: str | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
+    # JSON
+    output: str | None = None
+    usage: str | None = None
+    # For the rules of a retry; the history does not keep it.
+    oom: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +100,13 @@ class TaskChange:
     id: UUID
     status: TaskStatus
     reason: str | None
-    seq: int
-    attempts: int
-    losses: int
-    exit_code: int | None
+    seq: Int
+    attempts: Int
+    losses: Int
+    exit_code: Int | None
     due_at: datetime
+    # JSON
+    output: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +114,38 @@ class Claimable:
     """A row locked for whoever it will be dealt to."""
 
     id: UUID
+    task_id: UUID
     namespace_id: int
     placement_id: int
     priority: int
     due_at: datetime
+    concurrency_key: str | None = None
+    target_agent_id: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """A row that has ended or was released; what it had taken of limits is to be given back."""
+
+    id: UUID
+    namespace_id: int
+    placement_id: int
+    concurrency_key: str | None
+    # Whether it was reserved or running; what only waited had taken nothing.
+    claimed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Freed):
+    """An instance that has just left the queue, and what may follow it."""
+
+    task_id: UUID
+    job_id: UUID
+    job_version: int
+    schedule_id: UUID | None
+    backfill_id: UUID | None
+    # Why it was held; None when it was not.
+    held_reason: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +153,18 @@ class Grant:
     """A row dealt to one request of one agent."""
 
     instance_id: UUID
+    task_id: UUID
     token: UUID
     agent_id: UUID
     session_id: UUID
     request_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressNote:
+    """How far a claimed instance says it has come."""
+
+    instance_id: UUID
+    token: UUID
+    # JSON
+    progress: str

@@ -8,9 +8,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
+from hetuflow_core.ids import range_of
 from hetuflow_core.resources import Task, TaskDetail, TaskInstance
+from hetuflow_server.store.arrays import Uuids
+from hetuflow_server.store.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class LockedTask:
     attempts: int
     losses: int
     finished_at: datetime | None
+    backfill_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +45,24 @@ class LiveInstance:
     status: str
     claim_no: int
     cancel_requested: bool
+    concurrency_key: str | None
+    target_agent_id: UUID | None
 
 
 _LOCK = """
 SELECT id, namespace_id, job_id, job_version, schedule_id, status, reason, priority, fire_at, due_at,
        deadline_at, coalesce(deadline_at <= clock_timestamp(), false) AS overdue, seq, attempts, losses,
-       finished_at
-FROM sched_task WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
+       finished_at, backfill_id
+FROM sched_task WHERE id = ANY({ids}) AND id BETWEEN %(first)s AND %(last)s ORDER BY id FOR UPDATE"""
+# The range lets the planner leave out the partitions that cannot hold them.
+_LOCK_BY_ID = _LOCK.format(ids="%(ids)s::uuid[]")
+_LOCK_OF_INSTANCES = _LOCK.format(
+    ids="ARRAY(SELECT task_id FROM sched_task_instance WHERE id = ANY(%(ids)s::uuid[]))"
+)
 
 _LIVE = """
 SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, claim_no,
-       cancel_requested
+       cancel_requested, concurrency_key, target_agent_id
 FROM sched_task_instance WHERE {by} = ANY(%(ids)s::uuid[])"""
 
 # What a task is doing is shown from its live instance: the stored status says only how far it has come.
@@ -64,10 +73,16 @@ CASE WHEN t.finished_at IS NOT NULL THEN t.status
      WHEN t.status = 'waiting_retry' AND t.due_at <= clock_timestamp() THEN 'pending'
      ELSE t.status END"""
 
+# Likewise why it waits, if something holds it.
+_SHOWN_REASON = """
+CASE WHEN t.finished_at IS NOT NULL THEN t.reason
+     ELSE coalesce((SELECT i.held_reason FROM sched_task_instance i
+                    WHERE i.task_id = t.id AND i.status = 'held' LIMIT 1), t.reason) END"""
+
 _COLUMNS = f"""
 t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status,
-t.reason, t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code, t.retry_of,
-t.created_by, t.created_at, t.finished_at"""
+{_SHOWN_REASON} AS reason, t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code,
+t.output, t.retry_of, t.created_by, t.created_at, t.finished_at"""
 
 _FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
@@ -90,8 +105,9 @@ SELECT count(*) FROM (
 
 _INSTANCES = """
 SELECT i.id, i.task_id, i.seq, i.attempt, i.status, i.held_reason, i.priority, i.due_at, a.name AS agent,
+       (SELECT b.name FROM sched_agent b WHERE b.id = i.target_agent_id) AS target_agent,
        i.cancel_requested, i.reserved_at, i.started_at, i.finished_at, i.exit_code, i.signal, i.reason,
-       i.message
+       i.message, i.output, i.usage, i.progress
 FROM sched_task_instance_all i LEFT JOIN sched_agent a ON a.id = i.agent_id
 WHERE {condition} ORDER BY i.seq"""
 _INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s")
@@ -116,26 +132,38 @@ class TaskFilter:
         }
 
 
-async def lock_tasks(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, LockedTask]:
+async def lock_tasks(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, LockedTask]:
     """Lock tasks in the order of their ids, before any of their instances is touched."""
-    rows = await connection.exec_driver_sql(_LOCK, {"ids": sorted(set(ids))})
-    return {row.id: LockedTask(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+    first, last = range_of(ids)
+    rows = await connection.exec_driver_sql(
+        _LOCK_BY_ID, {"ids": Uuids(ids), "first": first, "last": last}, binary=True
+    )
+    return {row.id: LockedTask(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
+
+
+async def lock_tasks_of(connection: Connection, instances: Sequence[UUID]) -> dict[UUID, LockedTask]:
+    """Lock the tasks of these instances, in the order of their ids, before the instances are touched."""
+    first, last = range_of(instances)
+    rows = await connection.exec_driver_sql(
+        _LOCK_OF_INSTANCES, {"ids": Uuids(instances), "first": first, "last": last}, binary=True
+    )
+    return {row.id: LockedTask(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
 
 
 async def live_instances(
-    connection: AsyncConnection,
+    connection: Connection,
     *,
     ids: Sequence[UUID] | None = None,
     tasks: Sequence[UUID] | None = None,
 ) -> dict[UUID, LiveInstance]:
     """Return what is in the queue of these instances, or of these tasks, without locking it."""
     by = "id" if ids is not None else "task_id"
-    wanted = list(ids if ids is not None else tasks or [])
-    rows = await connection.exec_driver_sql(_LIVE.format(by=by), {"ids": wanted})
-    return {row.id: LiveInstance(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+    wanted = ids if ids is not None else tasks or ()
+    rows = await connection.exec_driver_sql(_LIVE.format(by=by), {"ids": Uuids(wanted)}, binary=True)
+    return {row.id: LiveInstance(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
 
 
-async def task_detail(connection: AsyncConnection, id_: UUID) -> TaskDetail | None:
+async def task_detail(connection: Connection, id_: UUID) -> TaskDetail | None:
     row = (
         await connection.exec_driver_sql(f"SELECT {_COLUMNS} {_FROM} WHERE t.id = %(id)s", {"id": id_})
     ).one_or_none()
@@ -143,18 +171,18 @@ async def task_detail(connection: AsyncConnection, id_: UUID) -> TaskDetail | No
         return None
     instances = await connection.exec_driver_sql(_INSTANCES_OF_TASK, {"id": id_})
     attempts = [TaskInstance(**instance._mapping) for instance in instances]  # noqa: SLF001
-    return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - SQLAlchemy's public name
+    return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - a row's public name
 
 
-async def tasks_by_id(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, Task]:
+async def tasks_by_id(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Task]:
     rows = await connection.exec_driver_sql(
         f"SELECT {_COLUMNS} {_FROM} WHERE t.id = ANY(%(ids)s::uuid[])",
         {"ids": list(ids)},
     )
-    return {row.id: Task(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+    return {row.id: Task(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
 
 
-async def instance_by_id(connection: AsyncConnection, id_: UUID) -> tuple[TaskInstance, str] | None:
+async def instance_by_id(connection: Connection, id_: UUID) -> tuple[TaskInstance, str] | None:
     """Return an instance, live or finished, and the name of its namespace."""
     row = (await connection.exec_driver_sql(_INSTANCE, {"id": id_})).one_or_none()
     if row is None:
@@ -164,32 +192,32 @@ async def instance_by_id(connection: AsyncConnection, id_: UUID) -> tuple[TaskIn
         "WHERE i.id = %(id)s",
         {"id": id_},
     )
-    return TaskInstance(**row._mapping), namespace.scalar_one()  # noqa: SLF001 - SQLAlchemy's public name
+    return TaskInstance(**row._mapping), namespace.scalar_one()  # noqa: SLF001 - a row's public name
 
 
-async def list_tasks(connection: AsyncConnection, wanted: TaskFilter, limit: int) -> list[Task]:
+async def list_tasks(connection: Connection, wanted: TaskFilter, limit: int) -> list[Task]:
     """Return tasks, newest first."""
     rows = await connection.exec_driver_sql(_LIST, {**wanted.parameters(), "limit": limit})
-    return [Task(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+    return [Task(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
 
 
-async def count_tasks(connection: AsyncConnection, wanted: TaskFilter, cap: int) -> int:
+async def count_tasks(connection: Connection, wanted: TaskFilter, cap: int) -> int:
     row = await connection.exec_driver_sql(_COUNT, {**wanted.parameters(), "cap": cap})
     return int(row.scalar_one())
 
 
-async def params_of(
-    connection: AsyncConnection, ids: Sequence[UUID]
-) -> dict[UUID, tuple[dict[str, Any], str | None]]:
-    """Return {task: (params, traceparent)} for what was just claimed."""
-    rows = await connection.exec_driver_sql(
-        "SELECT id, params, traceparent FROM sched_task WHERE id = ANY(%(ids)s::uuid[])",
-        {"ids": list(ids)},
+async def target_of(connection: Connection, task_id: UUID) -> UUID | None:
+    """Return the agent the newest instance of a task was bound to."""
+    row = await connection.exec_driver_sql(
+        "SELECT target_agent_id FROM sched_task_instance_all WHERE task_id = %(id)s "
+        "ORDER BY seq DESC LIMIT 1",
+        {"id": task_id},
     )
-    return {row.id: (row.params, row.traceparent) for row in rows}
+    target: UUID | None = row.scalar_one_or_none()
+    return target
 
 
-async def count_repetition(connection: AsyncConnection, id_: UUID) -> int:
+async def count_repetition(connection: Connection, id_: UUID) -> int:
     """Return the number of the repetition of a locked task that is about to be made."""
     row = await connection.exec_driver_sql(
         "UPDATE sched_task SET repetitions = repetitions + 1 WHERE id = %(id)s RETURNING repetitions",
@@ -198,7 +226,9 @@ async def count_repetition(connection: AsyncConnection, id_: UUID) -> int:
     return int(row.scalar_one())
 
 
-_STORED_OUTCOMES = "SELECT id, token FROM sched_task_instance_history WHERE id = ANY(%(ids)s::uuid[])"
+_STORED_OUTCOMES = """
+SELECT id, token FROM sched_task_instance_history
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s"""
 
 _KEEP_LATE = """
 INSERT INTO sched_late_report (id, namespace_id, instance_id, task_id, agent_id, token, report)
@@ -208,14 +238,17 @@ FROM unnest(%(ids)s::uuid[], %(instances)s::uuid[], %(tokens)s::uuid[], %(report
 LEFT JOIN sched_task_instance_all i ON i.id = r.instance_id"""
 
 
-async def stored_tokens(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, UUID | None]:
+async def stored_tokens(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, UUID | None]:
     """Return {finished instance: the token it was finished with}."""
-    rows = await connection.exec_driver_sql(_STORED_OUTCOMES, {"ids": list(ids)})
+    first, last = range_of(ids)
+    rows = await connection.exec_driver_sql(
+        _STORED_OUTCOMES, {"ids": Uuids(ids), "first": first, "last": last}
+    )
     return {row.id: row.token for row in rows}
 
 
 async def keep_late_reports(
-    connection: AsyncConnection,
+    connection: Connection,
     agent_id: UUID,
     reports: Sequence[tuple[UUID, UUID, UUID, str]],
 ) -> None:

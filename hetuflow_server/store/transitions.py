@@ -7,85 +7,59 @@ the partial indexes. Locks are taken in the order task, instance, by id within e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.ext.asyncio import AsyncConnection
-
 from hetuflow_core.fairness import Head
+from hetuflow_core.ids import range_of
+from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
 from hetuflow_server.store.columns import transpose
-from hetuflow_server.store.records import Claimable, Claimed, Ending, Grant, NewInstance, NewTask, TaskChange
-from hetuflow_server.store.tables.queue import SHARED_COLUMNS
+from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.records import (
+    Claimable,
+    Claimed,
+    Ended,
+    Ending,
+    Freed,
+    Grant,
+    TaskChange,
+)
+from hetuflow_server.store.tables.queue import SHARED_COLUMNS, STATUS_BY_ID
 
 RESERVATION = timedelta(seconds=10)
 
 
-_CREATE_TASKS = """
-INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
-                        priority, fire_at, due_at, deadline_at, traceparent, created_by)
-SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params::jsonb, priority,
-       fire_at, due_at, deadline_at, traceparent, created_by
-FROM unnest(%(id)s::uuid[], %(namespace_id)s::integer[], %(job_id)s::uuid[], %(job_version)s::integer[],
-            %(schedule_id)s::uuid[], %(retry_of)s::uuid[], %(params)s::text[], %(priority)s::smallint[],
-            %(fire_at)s::timestamptz[], %(due_at)s::timestamptz[], %(deadline_at)s::timestamptz[],
-            %(traceparent)s::text[], %(created_by)s::text[])
-  AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
-       deadline_at, traceparent, created_by)
-ON CONFLICT (id) DO NOTHING RETURNING id"""
-
-_CREATE_INSTANCES = """
-INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id,
-                                 seq, attempt, status, priority, fire_at, due_at, lease_ms)
-SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, 'pending',
-       priority, fire_at, due_at, lease_ms
-FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
-            %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
-            %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
-            %(due_at)s::timestamptz[], %(lease_ms)s::integer[])
-  AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms)
-ON CONFLICT (id) DO NOTHING"""
-
-
-async def create(
-    connection: AsyncConnection,
-    tasks: Sequence[NewTask],
-    instances: Sequence[NewInstance],
-) -> set[UUID]:
-    """Insert tasks and their first instances; return the tasks that were not there already."""
-    created = await connection.exec_driver_sql(_CREATE_TASKS, transpose(NewTask, tasks))
-    new = set(created.scalars())
-    await create_instances(connection, [instance for instance in instances if instance.task_id in new])
-    return new
-
-
-async def create_instances(connection: AsyncConnection, instances: Sequence[NewInstance]) -> None:
-    if instances:
-        await connection.exec_driver_sql(_CREATE_INSTANCES, transpose(NewInstance, instances))
-
-
 # The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
 # returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
-_LOCK_CLAIMABLE = """
-SELECT t.id, t.namespace_id, t.placement_id, t.priority, t.due_at FROM sched_task_instance t
+_LOCK_HEADS = """
+SELECT t.id, t.task_id, t.namespace_id, t.placement_id, t.priority, t.due_at, t.concurrency_key,
+       t.target_agent_id
+FROM sched_task_instance t
 WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
   SELECT i.id
   FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
-              %(quotas)s::integer[]) AS h(namespace_id, placement_id, priority, quota)
+              %(quotas)s::integer[], %(targets)s::uuid[])
+         AS h(namespace_id, placement_id, priority, quota, target_agent_id)
   CROSS JOIN LATERAL (
     SELECT id, due_at FROM sched_task_instance
-    WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = h.namespace_id
+    WHERE status = 'pending' AND {target} AND namespace_id = h.namespace_id
       AND placement_id = h.placement_id AND priority = h.priority AND due_at <= now() + %(prefetch)s
       AND id <> ALL(%(without)s::uuid[])
     ORDER BY due_at, id LIMIT h.quota) i))
 ORDER BY t.due_at > now(), t.priority DESC, t.due_at, t.id LIMIT %(want)s FOR UPDATE SKIP LOCKED"""
+_LOCK_CLAIMABLE = _LOCK_HEADS.format(target="target_agent_id IS NULL")
+# Work that is bound to one agent: an index and heads of its own.
+_LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id")
 
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
-          i.fire_at, i.due_at, i.reserved_until, i.lease_ms"""
+          i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id"""
 
+# With the parameters of their tasks; the range leaves out the partitions that cannot hold them.
 _RESERVE = f"""
+WITH i AS (
 UPDATE sched_task_instance i
 SET status = 'reserved', token = c.token, claim_no = claim_no + 1, agent_id = c.agent_id,
     session_id = c.session_id, request_id = c.request_id, reserved_at = clock_timestamp(),
@@ -93,15 +67,19 @@ SET status = 'reserved', token = c.token, claim_no = claim_no + 1, agent_id = c.
 FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(agent_id)s::uuid[], %(session_id)s::uuid[],
             %(request_id)s::uuid[]) AS c(id, token, agent_id, session_id, request_id)
 WHERE i.id = c.id AND i.status = 'pending'
-RETURNING {_CLAIMED}"""
+RETURNING {_CLAIMED})
+SELECT {_CLAIMED}, t.params, t.traceparent
+FROM i LEFT JOIN sched_task t ON t.id = i.task_id AND t.id BETWEEN %(first)s AND %(last)s"""
 
 _ALREADY_RESERVED = f"""
-SELECT i.request_id, {_CLAIMED} FROM sched_task_instance i
-WHERE i.request_id = ANY(%(requests)s::uuid[]) AND i.status = 'reserved'"""
+SELECT {_CLAIMED}, t.params, t.traceparent, i.request_id
+FROM sched_task_instance i LEFT JOIN sched_task t ON t.id = i.task_id
+WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::uuid[])
+  AND i.status = 'reserved'"""
 
 
 async def lock_claimable(
-    connection: AsyncConnection,
+    connection: Connection,
     quotas: Sequence[tuple[Head, int]],
     *,
     want: int,
@@ -110,159 +88,251 @@ async def lock_claimable(
 ) -> list[Claimable]:
     """Lock up to `want` instances, due before future-due, then by priority, due time and id.
 
-    `without` are those this transaction has locked before: SKIP LOCKED does not skip one's own locks.
+    What is bound to one agent comes first: nobody else can take it. `without` are those this transaction has
+    locked before: SKIP LOCKED does not skip one's own locks.
     """
-    rows = await connection.exec_driver_sql(
-        _LOCK_CLAIMABLE,
-        {
-            "namespaces": [head.namespace_id for head, _ in quotas],
-            "placements": [head.placement_id for head, _ in quotas],
-            "priorities": [head.priority for head, _ in quotas],
-            "quotas": [quota for _, quota in quotas],
-            "want": want,
-            "prefetch": prefetch,
-            "without": list(without),
-        },
-    )
-    return [Claimable(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+    locked: list[Claimable] = []
+    bound = [one for one in quotas if one[0].target is not None]
+    free = [one for one in quotas if one[0].target is None] if bound else quotas
+    for statement, some in ((_LOCK_TARGETED, bound), (_LOCK_CLAIMABLE, free)):
+        if some and len(locked) < want:
+            parameters = {
+                "namespaces": Ints([head.namespace_id for head, _ in some]),
+                "placements": BigInts([head.placement_id for head, _ in some]),
+                "priorities": SmallInts([head.priority for head, _ in some]),
+                "quotas": Ints([quota for _, quota in some]),
+                "targets": Uuids([head.target for head, _ in some]),
+                "want": want - len(locked),
+                "prefetch": prefetch,
+                "without": Uuids(without),
+            }
+            rows = await connection.exec_driver_sql(statement, parameters, binary=True)
+            locked += [Claimable(*row) for row in rows]
+    return locked
 
 
-async def reserve(connection: AsyncConnection, grants: Sequence[Grant]) -> dict[UUID, Claimed]:
+async def reserve(connection: Connection, grants: Sequence[Grant]) -> dict[UUID, Claimed]:
     """Reserve rows this transaction has locked for those they were dealt to."""
     if not grants:
         return {}
+    first, last = range_of(grant.task_id for grant in grants)
     rows = await connection.exec_driver_sql(
         _RESERVE,
-        {**transpose(Grant, grants), "reservation": RESERVATION},
+        {**transpose(Grant, grants), "reservation": RESERVATION, "first": first, "last": last},
+        binary=True,
     )
-    return {row.id: Claimed(**row._mapping) for row in rows}  # noqa: SLF001 - SQLAlchemy's public name
+    return {row[0]: Claimed(*row) for row in rows}
 
 
 async def claimed_before(
-    connection: AsyncConnection,
-    requests: Sequence[UUID],
+    connection: Connection,
+    requests: Sequence[tuple[UUID, UUID]],
 ) -> dict[UUID, list[Claimed]]:
-    """Return {request: what it was given already}, for requests whose answers were lost."""
+    """Return {request: what it was given already}, for (agent, request) whose answers may have been lost."""
+    rows = await connection.exec_driver_sql(
+        _ALREADY_RESERVED,
+        {
+            "agents": Uuids([agent for agent, _ in requests]),
+            "requests": Uuids([request for _, request in requests]),
+        },
+    )
     given: dict[UUID, list[Claimed]] = {}
-    if requests:
-        rows = await connection.exec_driver_sql(_ALREADY_RESERVED, {"requests": list(requests)})
-        for row in rows:
-            fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
-            given.setdefault(fields.pop("request_id"), []).append(Claimed(**fields))
+    for *claimed, request in rows:
+        given.setdefault(request, []).append(Claimed(*claimed))
     return given
 
 
-_START = """
+_START = f"""
 UPDATE sched_task_instance i
 SET status = 'running', started_at = clock_timestamp(), reserved_until = NULL, request_id = NULL,
     lease_until = clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
-WHERE i.id = r.id AND i.token = r.token AND i.status = 'reserved' AND NOT i.cancel_requested
+WHERE i.id = r.id AND i.token = r.token AND {STATUS_BY_ID} = 'reserved' AND NOT i.cancel_requested
   AND i.reserved_until > clock_timestamp()
 RETURNING i.id"""
 
 
-async def start(connection: AsyncConnection, held: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
+async def start(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
     """Commit reservations: token, still reserved, not cancelled, not expired."""
-    rows = await connection.exec_driver_sql(_START, _pairs(held))
+    rows = await connection.exec_driver_sql(_START, _pairs(held), binary=True)
     return set(rows.scalars())
 
 
-_RELEASE = """
+_RELEASE_WHERE = """
 UPDATE sched_task_instance i
 SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, request_id = NULL,
     reserved_at = NULL, reserved_until = NULL
-FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
-WHERE i.id = r.id AND i.token = r.token AND i.status = 'reserved' AND NOT i.cancel_requested
-RETURNING i.id"""
+{which} AND {status} = 'reserved' AND NOT i.cancel_requested
+RETURNING i.id, i.namespace_id, i.placement_id, i.concurrency_key, true"""
 
-_RELEASE_EXPIRED = """
-UPDATE sched_task_instance
-SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, request_id = NULL,
-    reserved_at = NULL, reserved_until = NULL
-WHERE id = ANY(ARRAY(
+_RELEASE = _RELEASE_WHERE.format(
+    which="FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token) "
+    "WHERE i.id = r.id AND i.token = r.token",
+    status=STATUS_BY_ID,
+)
+_RELEASE_EXPIRED = _RELEASE_WHERE.format(
+    which="""WHERE i.id = ANY(ARRAY(
   SELECT id FROM sched_task_instance
   WHERE status = 'reserved' AND namespace_id = %(namespace_id)s AND reserved_until < clock_timestamp()
     AND NOT cancel_requested
-  ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED))
-  AND status = 'reserved' AND reserved_until < clock_timestamp()
-RETURNING id"""
-
-_RELEASE_SESSION = """
-UPDATE sched_task_instance
-SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, request_id = NULL,
-    reserved_at = NULL, reserved_until = NULL
-WHERE agent_id = %(agent_id)s AND session_id <> %(session_id)s AND status = 'reserved'
-  AND NOT cancel_requested
-RETURNING id"""
+  ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED)) AND i.reserved_until < clock_timestamp()""",
+    status=STATUS_BY_ID,
+)
+_RELEASE_SESSION = _RELEASE_WHERE.format(
+    which="WHERE i.agent_id = %(agent_id)s AND i.session_id IS DISTINCT FROM %(session_id)s::uuid",
+    status="i.status",
+)
 
 
-async def release(connection: AsyncConnection, held: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
-    """Give reservations back unstarted: the same instance is pending again, nothing is spent."""
-    rows = await connection.exec_driver_sql(_RELEASE, _pairs(held))
-    return set(rows.scalars())
+async def release(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> list[Freed]:
+    """Give reservations back unstarted: the same instance is pending again, nothing is spent.
+
+    As with every verb below that frees something, the caller gives back what it had taken of limits.
+    """
+    return _freed(await connection.exec_driver_sql(_RELEASE, _pairs(held)))
 
 
-async def release_expired(connection: AsyncConnection, namespace_id: int, most: int) -> int:
-    rows = await connection.exec_driver_sql(_RELEASE_EXPIRED, {"namespace_id": namespace_id, "most": most})
-    return len(rows.all())
-
-
-async def release_former_sessions(connection: AsyncConnection, agent_id: UUID, session_id: UUID) -> int:
-    """Release what earlier process lives of an agent had reserved and not started."""
-    rows = await connection.exec_driver_sql(
-        _RELEASE_SESSION,
-        {"agent_id": agent_id, "session_id": session_id},
+async def release_expired(connection: Connection, namespace_id: int, most: int) -> list[Freed]:
+    return _freed(
+        await connection.exec_driver_sql(_RELEASE_EXPIRED, {"namespace_id": namespace_id, "most": most})
     )
-    return len(rows.all())
+
+
+async def release_former_sessions(
+    connection: Connection, agent_id: UUID, session_id: UUID | None
+) -> list[Freed]:
+    """Release what process lives of an agent other than this one had reserved and not started."""
+    parameters = {"agent_id": agent_id, "session_id": session_id}
+    return _freed(await connection.exec_driver_sql(_RELEASE_SESSION, parameters))
+
+
+def _freed(rows: Iterable[Sequence[Any]]) -> list[Freed]:
+    return [Freed(*row) for row in rows]
 
 
 # The history keeps the token of whoever finished it (a rescued instance's former holder comes too late) and
 # when its process really started, which may be up to a second after the start was committed.
+_ENDED = ", ".join(
+    "agent_id IS NOT NULL AS claimed" if field.name == "claimed" else field.name for field in fields(Ended)
+)
 _MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(r_started_at, started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.
 _END = f"""
 WITH r AS (
   SELECT * FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(status)s::text[],
                        %(exit_code)s::integer[], %(signal)s::smallint[], %(reason)s::text[],
-                       %(message)s::text[], %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[])
-    AS r(id, r_token, r_status, exit_code, signal, reason, message, r_started_at, r_finished_at)),
+                       %(message)s::text[], %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[],
+                       %(output)s::text[], %(usage)s::text[])
+    AS r(id, r_token, r_status, exit_code, signal, reason, message, r_started_at, r_finished_at, output,
+         usage)),
 ended AS (
   DELETE FROM sched_task_instance i USING r WHERE i.id = r.id AND {{guard}}
   RETURNING i.*, r.r_token, r.r_status, r.exit_code, r.signal, r.reason, r.message, r.r_started_at,
-            r.r_finished_at)
-INSERT INTO sched_task_instance_history
-  ({", ".join(SHARED_COLUMNS)}, reason, exit_code, signal, message, finished_at)
-SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
-       reason, exit_code, signal, message, coalesce(r_finished_at, clock_timestamp())
-FROM ended RETURNING id"""
+            r.r_finished_at, r.output, r.usage),
+moved AS (
+  INSERT INTO sched_task_instance_history
+    ({", ".join(SHARED_COLUMNS)}, reason, exit_code, signal, message, finished_at, output, usage)
+  SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
+         reason, exit_code, signal, message, coalesce(r_finished_at, clock_timestamp()), output::jsonb,
+         usage::jsonb
+  FROM ended)
+SELECT {_ENDED} FROM ended"""
 
-_END_BY_OWNER = _END.format(guard="i.token = r.r_token AND i.status IN ('reserved', 'running')")
-_END_LOST = _END.format(guard="i.status = 'running' AND i.lease_until < clock_timestamp()")
+_END_BY_OWNER = _END.format(guard=f"i.token = r.r_token AND {STATUS_BY_ID} IN ('reserved', 'running')")
+_END_STRANDED = _END.format(
+    guard="NOT EXISTS (SELECT FROM sched_task t WHERE t.id = i.task_id AND t.finished_at IS NULL)",
+)
+_END_LOST = _END.format(guard=f"{STATUS_BY_ID} = 'running' AND i.lease_until < clock_timestamp()")
+_END_ORPHANED = _END.format(
+    guard="i.status = 'running' AND NOT EXISTS ("
+    "SELECT FROM sched_agent a WHERE a.id = i.agent_id AND a.session_id = i.session_id)",
+)
 _END_CANCELLED = _END.format(
     guard="(i.status IN ('held', 'pending') "
     "OR (i.status = 'reserved' AND i.cancel_requested AND i.reserved_until < clock_timestamp()))",
 )
+_END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 
 
-async def finish(connection: AsyncConnection, endings: Sequence[Ending]) -> set[UUID]:
+# An end in success asks nothing: the task is locked, the instance moves and the task is written at once. What
+# this does not end (because its task has ended, or is not where its id says) is left to `finish`.
+_SUCCEED = f"""
+WITH r AS MATERIALIZED (
+  SELECT * FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(exit_code)s::integer[],
+                       %(signal)s::smallint[], %(reason)s::text[], %(message)s::text[],
+                       %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[], %(output)s::text[],
+                       %(usage)s::text[])
+    AS r(id, r_token, exit_code, signal, reason, message, r_started_at, r_finished_at, output, usage)),
+task AS MATERIALIZED (
+  SELECT id FROM sched_task
+  WHERE id = ANY(ARRAY(
+      SELECT i.task_id FROM r JOIN sched_task_instance i USING (id) WHERE i.token = r.r_token))
+    AND id BETWEEN %(first)s AND %(last)s AND status IN ('pending', 'waiting_retry')
+  ORDER BY id FOR UPDATE),
+ended AS (
+  DELETE FROM sched_task_instance i USING r
+  WHERE i.id = r.id AND i.token = r.r_token AND {STATUS_BY_ID} IN ('reserved', 'running')
+    AND (i.task_id = ANY(ARRAY(SELECT id FROM task))) IS TRUE
+  RETURNING i.*, 'succeeded' AS r_status, r.r_token, r.exit_code, r.signal, r.reason, r.message,
+            r.r_started_at, r.r_finished_at, r.output, r.usage),
+moved AS (
+  INSERT INTO sched_task_instance_history
+    ({", ".join(SHARED_COLUMNS)}, reason, exit_code, signal, message, finished_at, output, usage)
+  SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
+         reason, exit_code, signal, message, coalesce(r_finished_at, clock_timestamp()), output::jsonb,
+         usage::jsonb
+  FROM ended),
+written AS (
+  UPDATE sched_task t
+  SET status = 'succeeded', reason = e.reason, attempts = t.attempts + 1, exit_code = e.exit_code,
+      output = e.output::jsonb, finished_at = clock_timestamp()
+  FROM ended e
+  WHERE t.id = e.task_id AND t.id BETWEEN %(first)s AND %(last)s AND t.status IN ('pending', 'waiting_retry'))
+SELECT {_ENDED} FROM ended"""
+
+
+async def succeed(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+    """End claims that succeeded, by their tokens, and their tasks with them; return those that could be."""
+    first, last = range_of(ending.instance_id for ending in endings)
+    rows = await connection.exec_driver_sql(
+        _SUCCEED, {**transpose(Ending, endings), "first": first, "last": last}, binary=True
+    )
+    return [Ended(*row) for row in rows]
+
+
+async def finish(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
     """End claims by their tokens; return those that were still theirs."""
     return await _end(connection, _END_BY_OWNER, endings)
 
 
-async def lose(connection: AsyncConnection, endings: Sequence[Ending]) -> set[UUID]:
+async def lose(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
     """End running instances whose lease has run out; the guard is in the statement, not in a look before."""
     return await _end(connection, _END_LOST, endings)
 
 
-async def cancel_unclaimed(connection: AsyncConnection, endings: Sequence[Ending]) -> set[UUID]:
+async def lose_orphaned(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+    """End running instances whose agent's session is over, without waiting for their lease."""
+    return await _end(connection, _END_ORPHANED, endings)
+
+
+async def cancel_unclaimed(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
     """End what nobody runs: held or pending ones, and cancelled reservations that have expired."""
     return await _end(connection, _END_CANCELLED, endings)
 
 
-async def _end(connection: AsyncConnection, statement: str, endings: Sequence[Ending]) -> set[UUID]:
-    rows = await connection.exec_driver_sql(statement, transpose(Ending, endings))
-    return set(rows.scalars())
+async def skip_waiting(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+    """End fires that waited for another of their schedule."""
+    return await _end(connection, _END_WAITING, endings)
+
+
+async def end_stranded(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+    """End instances whose task has ended or is gone, which the doctor found."""
+    return await _end(connection, _END_STRANDED, endings)
+
+
+async def _end(connection: Connection, statement: str, endings: Sequence[Ending]) -> list[Ended]:
+    rows = await connection.exec_driver_sql(statement, transpose(Ending, endings), binary=True)
+    return [Ended(*row) for row in rows]
 
 
 _REQUEST_CANCEL = """
@@ -271,7 +341,17 @@ WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('reserved', 'running')
 RETURNING id, agent_id"""
 
 
-async def request_cancel(connection: AsyncConnection, ids: Sequence[UUID]) -> dict[UUID, UUID]:
+# First, because whoever ends what waits locks limits, and then waits for no instance any more.
+_LOCK_INSTANCES = """
+SELECT id FROM sched_task_instance WHERE id = ANY(%(ids)s::uuid[]) ORDER BY id FOR UPDATE"""
+
+
+async def lock_instances(connection: Connection, ids: Sequence[UUID]) -> None:
+    """Lock instances of locked tasks: nobody claims them or gives them back until the commit."""
+    await connection.exec_driver_sql(_LOCK_INSTANCES, {"ids": list(ids)})
+
+
+async def request_cancel(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, UUID]:
     """Ask the agents that hold these instances to end them; return instance → agent."""
     rows = await connection.exec_driver_sql(_REQUEST_CANCEL, {"ids": list(ids)})
     return {row.id: row.agent_id for row in rows}
@@ -285,30 +365,42 @@ WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('pending', 'waiting_retry')
 RETURNING id"""
 
 
-async def mark_overdue(connection: AsyncConnection, ids: Sequence[UUID]) -> set[UUID]:
+async def mark_overdue(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
     """Note the deadline as the reason of locked tasks that have reached it; return those that have."""
     rows = await connection.exec_driver_sql(_MARK_OVERDUE, {"ids": list(ids)})
     return set(rows.scalars())
 
 
+async def mark_overlapped(connection: Connection, ids: Sequence[UUID]) -> None:
+    """Note as the reason of tasks that they have to make way for a newer fire of their schedule."""
+    await connection.exec_driver_sql(
+        "UPDATE sched_task SET reason = 'overlap' "
+        "WHERE id = ANY(%(ids)s::uuid[]) AND status IN ('pending', 'waiting_retry')",
+        {"ids": sorted(set(ids))},
+    )
+
+
 _WRITE_TASKS = """
 UPDATE sched_task t
 SET status = c.status, reason = c.reason, seq = c.seq, attempts = c.attempts, losses = c.losses,
-    exit_code = c.exit_code, due_at = greatest(t.due_at, c.due_at),
+    exit_code = c.exit_code, output = c.output::jsonb, due_at = greatest(t.due_at, c.due_at),
     finished_at = CASE WHEN c.status IN ('succeeded', 'failed', 'cancelled', 'skipped')
                        THEN clock_timestamp() END
 FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::integer[],
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
-            %(due_at)s::timestamptz[])
-  AS c(id, status, reason, seq, attempts, losses, exit_code, due_at)
-WHERE t.id = c.id AND t.status IN ('pending', 'waiting_retry')"""
+            %(due_at)s::timestamptz[], %(output)s::text[])
+  AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
+WHERE t.id = c.id AND t.id BETWEEN %(first)s AND %(last)s AND t.status IN ('pending', 'waiting_retry')"""
 
 
-async def write_tasks(connection: AsyncConnection, changes: Sequence[TaskChange]) -> None:
+async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:
     """Write what became of tasks that the caller has locked."""
     if changes:
-        await connection.exec_driver_sql(_WRITE_TASKS, transpose(TaskChange, changes))
+        first, last = range_of(change.id for change in changes)
+        await connection.exec_driver_sql(
+            _WRITE_TASKS, {**transpose(TaskChange, changes), "first": first, "last": last}
+        )
 
 
 def _pairs(held: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:
-    return {"ids": [id_ for id_, _ in held], "tokens": [token for _, token in held]}
+    return {"ids": Uuids([id_ for id_, _ in held]), "tokens": Uuids([token for _, token in held])}

@@ -9,17 +9,24 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-NAMESPACE, AGENT, INSTANCE = "namespace", "agent", "instance"
+from hetuflow_core.fairness import Head
+
+NAMESPACE, HEAD, AGENT, INSTANCE = "namespace", "head", "agent", "instance"
 
 
 class Topic(NamedTuple):
     kind: str
-    id: int | UUID
+    id: int | UUID | Head
 
 
 def namespace_topic(namespace_id: int) -> Topic:
     """New or returned work in a namespace."""
     return Topic(NAMESPACE, namespace_id)
+
+
+def head_topic(namespace_id: int, placement_id: int, priority: int) -> Topic:
+    """New work, by whoever knows exactly where: claims here need not look for it."""
+    return Topic(HEAD, Head(namespace_id, placement_id, priority))
 
 
 def agent_topic(agent_id: UUID) -> Topic:

@@ -15,10 +15,11 @@ import msgspec
 import structlog
 
 from hetuflow_core.errors import HetuflowError
+from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.store import notifications
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import AGENT, NAMESPACE, Hints, Topic
+from hetuflow_server.stream.hints import AGENT, NAMESPACE, Hints, Topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.relay")
 
@@ -66,8 +67,11 @@ class Relay:
         await asyncio.wait(self._tasks)
 
     def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:
+        if relayed:
+            return
         mine = {topic for topic in topics if topic.kind in {NAMESPACE, AGENT}}
-        if mine and not relayed:
+        mine |= {namespace_topic(topic.id.namespace_id) for topic in topics if isinstance(topic.id, Head)}
+        if mine:
             self._news |= mine
             self._some.set()
 

@@ -375,3 +375,38 @@ def test_leases_are_extended_once_after_the_servers_were_away(lone_server: Syste
     wait_until(lambda: sql(lone_server, query, one.instance_id) == [(True,)], what="the extension")
     assert lone_server.client.task(task.id).losses == 0
     assert agent.finish(one, InstanceStatus.SUCCEEDED) is OK
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code"),
+    [
+        ("POST", "poll", b"{", 400, "request.malformed"),
+        ("POST", "poll", b"{}", 422, "invalid"),
+        ("POST", "poll", b"register", 422, "invalid"),
+        ("GET", "poll", b"", 405, "request.method"),
+        ("POST", "nothing", b"{}", 404, "not_found"),
+        ("POST", "reports", b" " * 10_485_761, 413, "too_large"),
+    ],
+)
+def test_what_is_no_call_is_told_why(
+    lone_server: System, method: str, path: str, body: bytes, status: int, code: str
+) -> None:
+    if body == b"register":
+        asked = m.Poll(uuid4(), uuid4(), 1, 0)
+        body = msgspec.json.encode(m.Envelope(uuid4(), 0, m.MessageKind.REGISTER, asked))
+    answer = httpx.request(
+        method,
+        f"{lone_server.url}{m.GATEWAY_PATH}/{path}",
+        content=body,
+        headers={"Authorization": f"Bearer {lone_server.agent_token}", "X-Request-Id": "mine-7"},
+    )
+    problem = answer.json()
+    assert (answer.status_code, problem["status"], problem["code"]) == (status, status, code), problem
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert answer.headers["x-request-id"] == "mine-7"
+    assert problem["trace_id"]
+
+
+def test_without_a_credential_no_call_is_answered(lone_server: System) -> None:
+    answer = httpx.post(f"{lone_server.url}{m.GATEWAY_PATH}/poll", content=b"{}")
+    assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")

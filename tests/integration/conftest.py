@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hetuflow_server.store.database import Database
+from tests.support.engine import Engine
 
 
 @pytest.fixture
@@ -20,4 +21,20 @@ async def database(fresh_database_url: str) -> AsyncIterator[Database]:
     )
     await database.start()
     yield database
+    await database.stop()
+
+
+@pytest.fixture
+async def scheduling(database_url: str) -> AsyncIterator[Engine]:
+    """The services on the worker's database, whose rows are put back before each test."""
+    database = Database(
+        database_url,
+        pool_size=4,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=30),
+    )
+    await database.start()
+    engine = Engine(database_url, database)
+    yield engine
+    engine.close()
     await database.stop()

@@ -18,6 +18,7 @@ from hetuflow_server.store.records import Grant
 from tests.support.rows import insert, instance_row
 
 HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}
+HEADS["targets"] = [None]
 
 _BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
@@ -68,6 +69,7 @@ async def test_what_a_claim_reads_stays_flat(
         clock,
         keep_tasks=timedelta(days=400),
         keep_logs=timedelta(days=400),
+        keep_artifacts=timedelta(days=400),
         ahead=timedelta(days=45),
     )
     await upkeep.run_once()
@@ -136,7 +138,7 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
             prefetch=timedelta(seconds=90),
             without=[row.id for row in locked],
         )
-        grants = [Grant(row.id, uuid4(), uuid4(), uuid4(), uuid4()) for row in locked]
+        grants = [Grant(row.id, row.task_id, uuid4(), uuid4(), uuid4(), uuid4()) for row in locked]
         reserved = await transitions.reserve(connection_, grants)
     assert [row.id for row in locked] == [row["id"] for row in wanted]
     assert more == []

@@ -83,7 +83,13 @@ def test_show_prints_values_and_origins_but_no_secrets(tmp_path: Path) -> None:
     assert f"port = 9000  # {tmp_path}/app.toml:2\n" in shown
     assert 'ttl = "10s"  # default\n' in shown
     assert "#advertise_url is not set\n" in shown
-    assert tomllib.loads(shown)["leader"] == {"ttl": "10s", "renew_every": "2.5s", "give_up_after": "6s"}
+    assert tomllib.loads(shown)["leader"] == {
+        "ttl": "10s",
+        "renew_every": "2.5s",
+        "give_up_after": "6s",
+        "heartbeat_every": "2s",
+        "dead_after": "8s",
+    }
 
 
 def test_show_as_json(tmp_path: Path) -> None:

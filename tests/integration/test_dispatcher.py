@@ -3,100 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
-import psycopg
 import pytest
 
-from hetuflow_core.placement import AgentFacts, Taint
+from hetuflow_core.placement import Taint
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services.dispatcher import Asker, Dispatcher
-from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints, namespace_topic
+from hetuflow_server.services.askers import Asker
+from hetuflow_server.store import queue
+from hetuflow_server.stream.hints import head_topic, namespace_topic
+from tests.support.dispatching import Bench, dispatching
 from tests.support.waiting import wait_until_async
-
-_BACKLOG = """
-INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
-                                 status, priority, fire_at, due_at, lease_ms)
-SELECT gen_random_uuid(), gen_random_uuid(), %(namespace)s, %(placement)s, gen_random_uuid(), 1, 1, 1,
-       'pending', 500, now() + %(due_in)s, now() + %(due_in)s, 300000
-FROM generate_series(1, %(rows)s)"""
-
-
-class Bench:
-    """A dispatcher on its own database, with the queue filled by hand."""
-
-    def __init__(self, url: str, dispatcher: Dispatcher, hints: Hints) -> None:
-        self.url = url
-        self.dispatcher = dispatcher
-        self.hints = hints
-        self.anywhere = self.placement()
-
-    def namespace(self, weight: int) -> int:
-        with psycopg.connect(self.url) as connection:
-            row = connection.execute(
-                "INSERT INTO sched_namespace (name, weight) VALUES (%s, %s) RETURNING id",
-                [f"ns-{uuid4().hex[:8]}", weight],
-            ).fetchone()
-        assert row
-        return int(row[0])
-
-    def fill(self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None) -> None:
-        placement = placement or self.anywhere
-        with psycopg.connect(self.url) as connection:
-            connection.execute(
-                _BACKLOG,
-                {
-                    "namespace": namespace,
-                    "rows": rows,
-                    "due_in": timedelta(seconds=due_in),
-                    "placement": placement,
-                },
-            )
-            connection.execute("ANALYZE sched_task_instance")
-
-    def placement(self, **requirements: object) -> int:
-        """A class of work that asks this of agents."""
-        with psycopg.connect(self.url) as connection:
-            row = connection.execute(
-                "INSERT INTO sched_placement (digest, requirements) VALUES (%s, %s) RETURNING id",
-                [uuid4().bytes, json.dumps(requirements)],
-            ).fetchone()
-        assert row
-        return int(row[0])
-
-    def asker(self, *served: int, free: int = 10, **facts: Any) -> Asker:
-        about = AgentFacts(agent_id=uuid4(), version=1, slots=100, **facts)
-        return Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(0))
-
-    def pending(self) -> int:
-        with psycopg.connect(self.url) as connection:
-            row = connection.execute(
-                "SELECT count(*) FROM sched_task_instance WHERE status = 'pending'"
-            ).fetchone()
-        assert row
-        return int(row[0])
 
 
 @pytest.fixture
 async def bench(fresh_database_url: str) -> AsyncIterator[Bench]:
-    database = Database(
-        fresh_database_url,
-        pool_size=4,
-        connect_timeout=timedelta(seconds=5),
-        statement_timeout=timedelta(seconds=30),
-    )
-    hints = Hints()
-    dispatcher = Dispatcher(database, hints, SystemClock())
-    await dispatcher.start()
-    yield Bench(fresh_database_url, dispatcher, hints)
-    await dispatcher.stop()
-    await database.stop()
+    async with dispatching(fresh_database_url) as bench:
+        yield bench
 
 
 @pytest.mark.parametrize("free", [1, 10])
@@ -121,6 +47,8 @@ async def test_a_flood_in_one_namespace_does_not_starve_another(bench: Bench) ->
         dealt = await bench.dispatcher.ask(bench.asker(flood, drop), 5)
         got.update(row.namespace_id for row in dealt.claimed)
     assert got[drop] == 10
+    assert bench.dispatcher.take_claim_counts() == got
+    assert bench.dispatcher.take_claim_counts() == {}, "what was asked for once is not told again"
 
 
 async def test_many_askers_share_claims_and_each_row_goes_to_one(bench: Bench) -> None:
@@ -245,3 +173,30 @@ async def test_a_preferred_agent_goes_first_and_others_take_it_when_it_does_not_
     bench.fill(namespace, 1, due_in=0, placement=fast)
     bench.hints.give([namespace_topic(namespace)])
     assert len((await waiting[0]).claimed) == 1, "a preference costs a moment, never the work"
+
+
+async def test_a_request_that_may_be_a_repeated_one_gets_the_same_rows(bench: Bench) -> None:
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 4)
+    asker = bench.asker(namespace, free=2)
+    first = await bench.dispatcher.ask(asker, 5)
+    repeated = Asker(asker.facts, asker.session_id, asker.request_id, asker.served, 2, 100, timedelta(0))
+    again = await bench.dispatcher.ask(repeated, 5)
+    assert {(row.id, row.token) for row in again.claimed} == {(row.id, row.token) for row in first.claimed}
+    assert bench.pending() == 2
+
+
+async def test_work_created_here_is_claimed_without_looking_for_heads(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace = bench.namespace(100)
+    asker = bench.asker(namespace)
+    waiting = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(asker.looked.done, what="the first look")
+    looks: list[object] = []
+    monkeypatch.setattr(queue, "heads", looks.append)
+    monkeypatch.setattr(bench.dispatcher._heads, "_known_until", float("inf"))
+    bench.fill(namespace, 1)
+    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    assert len((await waiting).claimed) == 1
+    assert looks == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from alembic.script import ScriptDirectory
+from psycopg import sql
 from sqlalchemy import create_engine
 
 from hetuflow_core.errors import Conflict, DatabaseUnreachable, SchemaBeyondCode
@@ -95,9 +96,14 @@ def test_a_table_that_stays_locked_is_reported_and_nothing_is_changed(
     monkeypatch.setattr(migrate, "_TABLE_LOCK_TIMEOUT", "10ms")
     monkeypatch.setattr(migrate, "_TABLE_LOCK_TRIES", 2)
     monkeypatch.setattr(migrate, "_TABLE_LOCK_PAUSE_SECONDS", 0.01)
+    # Each migration is a transaction of its own: the one that meets the lock has to be the first.
+    migrate.downgrade(fresh_database_url, "0003")
     before = describe(fresh_database_url)
     with psycopg.connect(fresh_database_url) as reader:
-        reader.execute("SELECT FROM sched_task")
+        # All of them, so that the first step of the way down cannot be made, whatever it is about.
+        tables = reader.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'sched%'").fetchall()
+        for (table,) in tables:
+            reader.execute(sql.SQL("SELECT FROM {}").format(sql.Identifier(table)))
         with pytest.raises(Conflict, match="stayed locked"):
             migrate.downgrade(fresh_database_url, "0001")
     assert describe(fresh_database_url) == before

@@ -17,6 +17,8 @@ from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import partitions as module
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import (
+    ARTIFACT_CHUNKS,
+    ARTIFACTS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -30,11 +32,18 @@ from tests.support.rows import insert, instance_row, task_row
 
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
-ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS)
+ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS)
 
 
 def upkeep(database: Database, now: datetime = NOW) -> Upkeep:
-    return Upkeep(database, ManualClock(now), keep_tasks=30 * DAY, keep_logs=14 * DAY, ahead=7 * DAY)
+    return Upkeep(
+        database,
+        ManualClock(now),
+        keep_tasks=30 * DAY,
+        keep_logs=14 * DAY,
+        keep_artifacts=14 * DAY,
+        ahead=7 * DAY,
+    )
 
 
 def partition_of(url: str, table: str, column: str, value: Any) -> str | None:

@@ -134,10 +134,10 @@ def test_a_binding_changes_its_epoch_with_its_server_and_only_then(
     for server in servers:
         insert(connection, "sched_server", {"id": server, "hostname": "h", "version": "1"})
     insert(connection, "sched_namespace_binding", {"namespace_id": 1, "server_id": servers[0]})
-    for change in (f"server_id = '{servers[1]}'", "epoch = 2", "epoch = 0"):
+    for change in (f"server_id = '{servers[1]}'", "epoch = 2", "epoch = 0", "pinned = true"):
         with pytest.raises(psycopg.errors.IntegrityError):
             connection.execute(f"UPDATE sched_namespace_binding SET {change}")
-    connection.execute("UPDATE sched_namespace_binding SET pinned = true")
+    connection.execute("UPDATE sched_namespace_binding SET pinned = true, pinned_to = 'h'")
     connection.execute(f"UPDATE sched_namespace_binding SET server_id = '{servers[1]}', epoch = 2")
 
 

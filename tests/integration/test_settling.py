@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -18,18 +19,24 @@ from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.rescuer import Rescuer
+from hetuflow_server.loops.roles import for_each_owned
 from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.output_tail import output_tail
+from hetuflow_server.services.ownership import Ownership
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import log_chunks, queue, tasks as task_store, transitions
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.log_chunks import ChunkRow
+from hetuflow_server.store.database import Connection, Database, Lane
+from hetuflow_server.store.log_chunks import ChunkRow, StreamLength
 from hetuflow_server.store.records import Ending
 from hetuflow_server.store.tasks import LockedTask
 from hetuflow_server.stream.hints import Hints, agent_topic
+from tests.support.roles import owner_of_everything
+from tests.support.waiting import wait_until_async
 
 WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
 FAILED, LOST, CANCELLED = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.CANCELLED
@@ -51,16 +58,21 @@ class Engine:
 
     url: str
     database: Database
+    ownership: Ownership
     hints: Hints = field(default_factory=Hints)
     rows: psycopg.Connection[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         clock, versions = SystemClock(), JobVersions()
         self.rows = psycopg.connect(self.url, autocommit=True)
-        self.settler = Settler(versions, clock, random.Random(0))
+        capacity = Capacity(PlacementClasses())
+        self.settler = Settler(versions, capacity, clock, random.Random(0))
         self.actions = TaskActions(self.database, self.hints, versions, self.settler, clock)
         self.applying = Applying(self.database, clock)
-        self.rescuer = Rescuer(self.database, self.settler, self.hints)
+        self.rescuer = Rescuer(self.database, self.ownership, self.settler, self.hints)
+
+    async def rescue(self) -> int:
+        return await for_each_owned(self.ownership, self.rescuer.run_once, self.rescuer.look)
 
     async def task(self, **spec: Any) -> UUID:
         name = f"job-{uuid4().hex[:12]}"
@@ -94,7 +106,9 @@ class Engine:
         data = zstandard.ZstdCompressor().compress(text)
         async with self.database.transaction() as connection:
             row = ChunkRow(one.instance, one.claim_no, stream, at, len(text), data)
-            assert await log_chunks.append(connection, row) == at + len(text)
+            length = StreamLength(one.instance, one.claim_no, stream, at + len(text))
+            assert (await log_chunks.lock_lengths(connection, [length.key]))[length.key].length == at
+            await log_chunks.append(connection, [row], [length])
 
     def pass_deadline(self, task: UUID) -> None:
         moved = self.rows.execute(
@@ -121,7 +135,7 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
         statement_timeout=timedelta(seconds=30),
     )
     await database.start()
-    engine = Engine(database_url, database)
+    engine = Engine(database_url, database, await owner_of_everything(database))
     yield engine
     engine.rows.close()
     await database.stop()
@@ -270,7 +284,7 @@ async def test_what_waits_at_its_deadline_fails(engine: Engine) -> None:
     in_time, without = await engine.task(deadline="1h"), await engine.task()
     for task in (pending, held, retried.task):
         engine.pass_deadline(task)
-    assert await engine.rescuer.run_once() == 3
+    assert await engine.rescue() == 3
     for task in (pending, held, retried.task):
         ended = await engine.actions.task(WHO, task)
         assert (ended.status, ended.reason) == ("failed", "deadline")
@@ -278,7 +292,7 @@ async def test_what_waits_at_its_deadline_fails(engine: Engine) -> None:
         assert ended.attempts == len(ended.instances) - 1
     for task in (in_time, without):
         assert (await engine.actions.task(WHO, task)).status == "pending"
-    assert await engine.rescuer.run_once() == 0
+    assert await engine.rescue() == 0
 
 
 @pytest.mark.parametrize("status", ["reserved", "running"])
@@ -289,11 +303,11 @@ async def test_what_an_agent_holds_at_the_deadline_is_ended_and_fails(
     one = engine.claim(await engine.task(deadline="1h", retry=RETRY), status)
     engine.pass_deadline(one.task)
     with engine.hints.waiting([agent_topic(one.agent)]) as waiter:
-        assert await engine.rescuer.run_once() == 1
+        assert await engine.rescue() == 1
         assert await waiter.wait(0)
     asked = await engine.actions.task(WHO, one.task)
     assert (asked.reason, asked.finished_at, asked.instances[0].cancel_requested) == ("deadline", None, True)
-    assert await engine.rescuer.run_once() == 0, "it is its agent's turn"
+    assert await engine.rescue() == 0, "it is its agent's turn"
     # Cancelling it as well changes nothing any more.
     await engine.actions.cancel(WHO, one.task)
     ended = await engine.end(one, ended_as)
@@ -305,7 +319,7 @@ async def test_what_an_agent_holds_at_the_deadline_is_ended_and_fails(
 async def test_what_succeeded_all_the_same_has_succeeded(engine: Engine) -> None:
     one = await engine.running(deadline="1h")
     engine.pass_deadline(one.task)
-    assert await engine.rescuer.run_once() == 1
+    assert await engine.rescue() == 1
     ended = await engine.end(one, InstanceStatus.SUCCEEDED, exit_code=0)
     assert (ended.status, ended.reason) == ("succeeded", None)
 
@@ -314,7 +328,7 @@ async def test_what_was_cancelled_before_its_deadline_stays_cancelled(engine: En
     one = await engine.running(deadline="1h")
     await engine.actions.cancel(WHO, one.task)
     engine.pass_deadline(one.task)
-    assert await engine.rescuer.run_once() == 0
+    assert await engine.rescue() == 0
     ended = await engine.end(one, CANCELLED)
     assert (ended.status, ended.reason) == ("cancelled", "cancelled")
 
@@ -332,7 +346,7 @@ async def test_a_cancel_between_the_look_and_the_lock_stays_a_cancel(
         return found
 
     monkeypatch.setattr(queue, "overdue", cancelled_after_the_look)
-    assert await engine.rescuer.run_once() == 0
+    assert await engine.rescue() == 0
     ended = await engine.end(one, CANCELLED)
     assert (ended.status, ended.reason) == ("cancelled", "cancelled")
 
@@ -341,16 +355,16 @@ async def test_a_cancel_that_overtakes_a_failure_leaves_nothing_to_retry(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = await engine.running(retry=RETRY)
-    lock = task_store.lock_tasks
+    lock = task_store.lock_tasks_of
 
     async def cancelled_before_the_lock(
         connection: Connection, ids: Sequence[UUID]
     ) -> dict[UUID, LockedTask]:
-        monkeypatch.setattr(task_store, "lock_tasks", lock)
+        monkeypatch.setattr(task_store, "lock_tasks_of", lock)
         await engine.actions.cancel(WHO, one.task)
         return await lock(connection, ids)
 
-    monkeypatch.setattr(task_store, "lock_tasks", cancelled_before_the_lock)
+    monkeypatch.setattr(task_store, "lock_tasks_of", cancelled_before_the_lock)
     ended = await engine.end(one, exit_code=1)
     assert (ended.status, ended.reason, len(ended.instances)) == ("cancelled", "cancelled", 1)
 
@@ -361,10 +375,10 @@ async def test_what_takes_long_to_end_keeps_nobody_from_their_deadline(engine: E
     for task in [slow, *await engine.actions.run(WHO, job, [RunRequest()] * 199)]:
         engine.claim(task)
     engine.rows.execute("UPDATE sched_task SET deadline_at = now() - interval '1 s'")
-    assert await engine.rescuer.run_once() == 200
+    assert await engine.rescue() == 200
     waiting = await engine.task(deadline="1h")
     engine.pass_deadline(waiting)
-    assert await engine.rescuer.run_once() == 1
+    assert await engine.rescue() == 1
     assert (await engine.actions.task(WHO, waiting)).reason == "deadline"
 
 
@@ -386,12 +400,41 @@ async def test_an_agent_cannot_make_a_failure_a_deadline(engine: Engine) -> None
 async def test_a_reservation_that_was_never_started_ends_with_its_time(engine: Engine) -> None:
     one = engine.claim(await engine.task(deadline="1h"), "reserved")
     engine.pass_deadline(one.task)
-    assert await engine.rescuer.run_once() == 1
+    assert await engine.rescue() == 1
     engine.rows.execute("UPDATE sched_task_instance SET reserved_until = now() - interval '1 s'")
-    assert await engine.rescuer.run_once() == 1
+    assert await engine.rescue() == 1
     ended = await engine.actions.task(WHO, one.task)
     assert (ended.status, ended.reason, ended.attempts) == ("failed", "deadline", 0)
     assert (ended.instances[0].status, ended.instances[0].reason) == ("cancelled", "deadline")
+
+
+async def test_a_server_stopped_between_its_look_and_its_rescue_loses_nothing(engine: Engine) -> None:
+    one = await engine.running(lease="10s")
+    expire = "UPDATE sched_task_instance SET lease_until = now() - interval '1 s'"
+    engine.rows.execute(expire)
+    assert await engine.rescuer.look([1]) == [1]
+    engine.rows.execute("UPDATE sched_namespace SET rescued_at = now() - interval '1 minute'")
+    assert await engine.rescuer.run_once(1) == 0, "nobody knows who was there to hear its agent"
+    assert await engine.rescue() == 0
+    live = (await engine.actions.task(WHO, one.task)).instances[0]
+    assert live.status == "running", "it has been given another lease instead"
+    engine.rows.execute(expire)
+    assert await engine.rescue() == 1, "and that is given once"
+
+
+async def test_a_namespace_with_nothing_to_rescue_is_only_looked_at(engine: Engine) -> None:
+    await engine.running()
+    query = "SELECT rescued_at FROM sched_namespace WHERE id = 1"
+    assert await engine.rescuer.look([1]) == []
+    noted = engine.rows.execute(query).fetchone()
+    assert await engine.rescuer.look([1]) == []
+    assert engine.rows.execute(query).fetchone() == noted
+    engine.rows.execute("UPDATE sched_namespace SET rescued_at = rescued_at - interval '3 s'")
+    assert await engine.rescuer.look([1]) == []
+    again = engine.rows.execute(query).fetchone()
+    assert again is not None
+    assert noted is not None
+    assert again[0] > noted[0]
 
 
 async def test_more_than_one_batch_ends_batch_by_batch(engine: Engine) -> None:
@@ -399,7 +442,7 @@ async def test_more_than_one_batch_ends_batch_by_batch(engine: Engine) -> None:
     job = (await engine.actions.task(WHO, task)).job_id
     await engine.actions.run(WHO, job, [RunRequest()] * 200)
     engine.rows.execute("UPDATE sched_task SET deadline_at = now() - interval '1 s'")
-    assert [await engine.rescuer.run_once() for _ in range(3)] == [200, 1, 0]
+    assert [await engine.rescue() for _ in range(3)] == [200, 1, 0]
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -408,11 +451,12 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-async def test_looking_for_deadlines_reads_their_index_alone(engine: Engine) -> None:
+@pytest.mark.parametrize("statement", [queue._OVERDUE, queue._LOOK_FOR_RESCUE], ids=["ending", "looking"])
+async def test_looking_for_deadlines_reads_their_index_alone(engine: Engine, statement: str) -> None:
     await engine.task(deadline="1h")
     engine.rows.execute("SET enable_seqscan = off")
     row = engine.rows.execute(
-        f"EXPLAIN (FORMAT JSON) {queue._OVERDUE}", {"namespace_id": 1, "most": 200}
+        f"EXPLAIN (FORMAT JSON) {statement}", {"namespace_id": 1, "namespaces": [1], "most": 200}
     ).fetchone()
     assert row is not None
     scans = [
@@ -420,3 +464,63 @@ async def test_looking_for_deadlines_reads_their_index_alone(engine: Engine) -> 
     ]
     assert scans
     assert all("deadline_at" in node["Index Name"] for node in scans), scans
+
+
+async def succeed(engine: Engine, *claims: Claim, token: UUID | None = None) -> set[UUID]:
+    endings = [
+        Ending(one.instance, token or one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in claims
+    ]
+    async with engine.database.transaction(Lane.PLANNED) as connection:
+        return (await engine.settler.succeed(connection, endings)).ended
+
+
+async def test_success_ends_instance_and_task_together_and_once(engine: Engine) -> None:
+    one, reserved = await engine.running(), engine.claim(await engine.task(), "reserved")
+    waiting = await engine.task()
+    assert await succeed(engine, one, token=uuid4()) == set()
+    assert await succeed(engine, one, reserved, one) == {one.instance, reserved.instance}
+    assert await succeed(engine, one, reserved) == set()
+    for claim in (one, reserved):
+        task = await engine.actions.task(WHO, claim.task)
+        assert (task.status, task.attempts, task.losses, task.exit_code) == ("succeeded", 1, 0, 0)
+        assert task.finished_at is not None
+        assert [instance.status for instance in task.instances] == ["succeeded"]
+        stored = engine.rows.execute(
+            "SELECT token FROM sched_task_instance_history WHERE id = %s", [claim.instance]
+        ).fetchone()
+        assert stored == (claim.token,)
+    assert (await engine.actions.task(WHO, waiting)).status == "pending"
+
+
+async def test_success_after_a_retry_counts_every_attempt(engine: Engine) -> None:
+    one = await engine.running(retry={**RETRY, "delay": "0s"})
+    assert (await engine.end(one, exit_code=1)).status == "pending"
+    again = engine.claim(one.task)
+    assert await succeed(engine, again) == {again.instance}
+    task = await engine.actions.task(WHO, one.task)
+    assert (task.status, task.attempts, task.exit_code) == ("succeeded", 2, 0)
+    assert [instance.status for instance in task.instances] == ["failed", "succeeded"]
+
+
+async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
+    """Task before instance: a finish that comes while somebody ends the task is too late."""
+    one = await engine.running()
+    with psycopg.connect(engine.url) as other:
+        other.execute("SELECT FROM sched_task WHERE id = %s FOR UPDATE", [one.task])
+        finishing = asyncio.create_task(succeed(engine, one))
+        await wait_until_async(lambda: waits_for_lock(engine), what="the finish to wait for the task")
+        free = engine.rows.execute(
+            "SELECT id FROM sched_task_instance WHERE id = %s FOR UPDATE NOWAIT", [one.instance]
+        ).fetchone()
+        assert free == (one.instance,)
+        other.execute("DELETE FROM sched_task_instance WHERE id = %s", [one.instance])
+    assert await finishing == set()
+    assert (await engine.actions.task(WHO, one.task)).finished_at is None
+
+
+def waits_for_lock(engine: Engine) -> bool:
+    row = engine.rows.execute(
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ).fetchone()
+    return row is not None and row[0] > 0

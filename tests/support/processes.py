@@ -93,7 +93,7 @@ class Running:
     def log_lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
 
-    def await_log(self, event: str, *, timeout: float = 30) -> dict[str, Any]:
+    def await_log(self, event: str, *, timeout: float = 90) -> dict[str, Any]:
         def find() -> dict[str, Any] | None:
             found = next((line for line in self.log_lines() if line.get("event") == event), None)
             assert found or not self.ended, f"ended without saying {event!r}:\n{self.output}"

@@ -30,7 +30,13 @@ class HandAgent:
         weakref.finalize(self, self._http.close)
 
     def register(
-        self, *, running: list[m.Held] | None = None, namespaces: list[str] | None = None
+        self,
+        *,
+        running: list[m.Held] | None = None,
+        namespaces: list[str] | None = None,
+        labels: dict[str, str] | None = None,
+        limit_means: m.LimitMeans | None = None,
+        run_as: list[str] | None = None,
     ) -> m.Registered:
         payload = m.Register(
             name=self.name,
@@ -38,12 +44,22 @@ class HandAgent:
             version="test",
             namespaces=namespaces or ["default"],
             slots=self.slots,
+            labels=labels or {},
             running=running or [],
+            limit_means=limit_means,
+            run_as=run_as or [],
         )
         return self.call("register", m.MessageKind.REGISTER, payload, m.Registered)
 
-    def poll(self, free_slots: int = 100, *, wait_ms: int = 0, request_id: UUID | None = None) -> m.Polled:
-        payload = m.Poll(self.session_id, request_id or uuid4(), free_slots, wait_ms)
+    def poll(
+        self,
+        free_slots: int = 100,
+        *,
+        wait_ms: int = 0,
+        request_id: UUID | None = None,
+        repeated: bool = False,
+    ) -> m.Polled:
+        payload = m.Poll(self.session_id, request_id or uuid4(), free_slots, wait_ms, repeated=repeated)
         return self.call("poll", m.MessageKind.POLL, payload, m.Polled)
 
     def heartbeat(self, *held: m.Assignment) -> m.HeartbeatKept:
@@ -64,6 +80,10 @@ class HandAgent:
     def logs(self, *chunks: m.LogChunk) -> list[m.LogResult]:
         payload = m.LogChunks(self.session_id, list(chunks))
         return self.call("logs", m.MessageKind.LOG_CHUNKS, payload, m.LogChunksTaken).results
+
+    def acknowledge(self, *answers: m.Acknowledgement) -> None:
+        payload = m.Acknowledgements(self.session_id, list(answers))
+        self.call("acknowledgements", m.MessageKind.ACKNOWLEDGEMENTS, payload, m.AcknowledgementsTaken)
 
     def call(self, path: str, kind: m.MessageKind, payload: Any, answer: type[P]) -> P:
         response = self.send(path, kind, payload)

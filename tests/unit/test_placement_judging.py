@@ -227,6 +227,12 @@ def test_tolerations(toleration: Toleration, expected: bool) -> None:
             {"capacity": Resources(memory=GIB)},
             Refusal("resources", "has 1Gi of memory, 2Gi are required"),
         ),
+        (Requirements(user="reports"), {"run_as": frozenset({"reports"})}, None),
+        (
+            Requirements(user="reports"),
+            {"run_as": frozenset({"backup"})},
+            Refusal("user", "may not run tasks as reports"),
+        ),
         (
             Requirements(resources=Resources(gpu=1)),
             {"capacity": Resources(cpu=64)},

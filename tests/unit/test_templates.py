@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.templates import LONGEST_TEXT, check, render
+from hetuflow_core.templates import LONGEST_TEXT, check, render, render_value
 
 CONTEXT: dict[str, Any] = {
     "params": {
@@ -197,3 +197,28 @@ print(render("plain", {}), from_document({"name": "a", "run": {"command": ["plai
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "plain a\n"
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{ params.count }}", 3),
+        (" {{ params.list }}\n", [1, "a"]),
+        ("{{ params.who }}", "it's me"),
+        ("{{ params.yes }}", True),
+        ("{{ params.nothing }}", None),
+        ("{{ '3' }}", "3"),
+        ("n={{ params.count }}", "n=3"),
+        ("{{ params.count }}{{ params.count }}", "33"),
+        ("plain", "plain"),
+        ({"a": ["{{ params.count }}", 1, None]}, {"a": [3, 1, None]}),
+    ],
+)
+def test_a_value_that_is_one_expression_keeps_its_type(template: Any, expected: Any) -> None:
+    assert render_value(template, CONTEXT) == expected
+
+
+@pytest.mark.parametrize("template", ["{{ params.missing }}", "{{ params.nul }}", "{{ params.long }}"])
+def test_values_are_bounded_as_texts_are(template: str) -> None:
+    with pytest.raises(Invalid):
+        render_value({"a": [template]}, CONTEXT)

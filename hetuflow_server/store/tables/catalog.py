@@ -7,6 +7,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    DateTime,
     ForeignKey,
     Identity,
     Index,
@@ -115,7 +116,10 @@ schedule = Table(
     Column("fired_count", BigInteger, nullable=False, server_default=text("0")),
     created_now(),
     created_now("updated_at"),
-    UniqueConstraint("job_id", "name"),
+    # Misfires up to here have been decided about: those behind the cursor are made up for.
+    instant("decided_until"),
+    # A deleted schedule keeps its row for what it fired and what still waits; its name is free again.
+    instant("deleted_at"),
     CheckConstraint(_NAME_RULE, name="name"),
     one_of("kind", ScheduleKind),
     CheckConstraint("version >= 1", name="version"),
@@ -128,10 +132,72 @@ schedule = Table(
     ),
 )
 Index(
+    "sched_schedule_job_id_name_key",
+    schedule.c.job_id,
+    schedule.c.name,
+    unique=True,
+    postgresql_where=text("deleted_at IS NULL"),
+)
+Index("sched_schedule_namespace_id_id_idx", schedule.c.namespace_id, schedule.c.id)
+Index(
     "sched_schedule_next_fire_at_idx",
     schedule.c.next_fire_at,
     schedule.c.id,
     postgresql_where=text("enabled AND next_fire_at IS NOT NULL"),
+)
+
+calendar = Table(
+    "sched_calendar",
+    metadata,
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id), nullable=False),
+    words("name"),
+    # Counts edits.
+    Column("version", Integer, nullable=False, server_default=text("1")),
+    json_object("labels"),
+    # The calendar as in its file.
+    Column("spec", JSONB, nullable=False),
+    created_now(),
+    created_now("updated_at"),
+    PrimaryKeyConstraint("namespace_id", "name"),
+    CheckConstraint(_NAME_RULE, name="name"),
+    CheckConstraint("version >= 1", name="version"),
+)
+
+backfill = Table(
+    "sched_backfill",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id), nullable=False),
+    Column("job_id", Uuid, ForeignKey(job.c.id), nullable=False),
+    Column("job_version", Integer, nullable=False),
+    Column("schedule_id", Uuid, ForeignKey(schedule.c.id), nullable=False),
+    instant("from_at", required=True),
+    instant("to_at", required=True),
+    # What it makes up for, in the order in which it does; written once.
+    Column("fires", ARRAY(DateTime(timezone=True)), nullable=False),
+    json_object("params"),
+    Column("priority", SmallInteger, nullable=False),
+    # How many of its tasks may be unfinished at once.
+    Column("max_parallel", Integer, nullable=False),
+    # The first so many fires have a task; so many of those have ended, so many of them as failed.
+    Column("created", Integer, nullable=False, server_default=text("0")),
+    Column("done", Integer, nullable=False, server_default=text("0")),
+    Column("failed", Integer, nullable=False, server_default=text("0")),
+    created_now(),
+    Column("created_by", Text),
+    instant("cancelled_at"),
+    instant("finished_at"),
+    CheckConstraint("max_parallel >= 1", name="max_parallel"),
+    CheckConstraint(
+        "failed BETWEEN 0 AND done AND done <= created AND created <= cardinality(fires)", name="counts"
+    ),
+)
+Index("sched_backfill_schedule_id_id_idx", backfill.c.schedule_id, backfill.c.id)
+Index(
+    "sched_backfill_unfinished_idx",
+    backfill.c.namespace_id,
+    backfill.c.id,
+    postgresql_where=text("finished_at IS NULL"),
 )
 
 limit = Table(

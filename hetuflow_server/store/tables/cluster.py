@@ -8,6 +8,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     DateTime,
+    Double,
     ForeignKey,
     Index,
     Integer,
@@ -22,11 +23,13 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
+from hetuflow_core.agent_commands import LIVE_STATES, CommandKind, CommandState
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.store.tables.access import agent_token
 from hetuflow_server.store.tables.base import (
     add_guard,
     created_now,
+    in_list,
     instant,
     json_object,
     metadata,
@@ -70,7 +73,10 @@ namespace_binding = Table(
     Column("epoch", BigInteger, nullable=False, server_default=text("1")),
     Column("pinned", Boolean, nullable=False, server_default=text("false")),
     created_now("bound_at"),
+    # The hostname it stays on while a server there lives; servers come and go with every restart.
+    Column("pinned_to", Text),
     CheckConstraint("epoch >= 1", name="epoch"),
+    CheckConstraint("pinned = (pinned_to IS NOT NULL)", name="pinned"),
 )
 Index("sched_namespace_binding_server_id_idx", namespace_binding.c.server_id)
 add_guard(
@@ -79,6 +85,17 @@ add_guard(
     on="UPDATE",
     when="(NEW.server_id IS DISTINCT FROM OLD.server_id) <> (NEW.epoch > OLD.epoch) OR NEW.epoch < OLD.epoch",
     message="a binding's epoch changes with its server and only then",
+)
+
+namespace_load = Table(
+    "sched_namespace_load",
+    metadata,
+    Column("namespace_id", Integer, ForeignKey(namespace.c.id, ondelete="CASCADE"), primary_key=True),
+    # Claims at every server, each worth less the longer it is ago; see the statements.
+    Column("claims", Double, nullable=False),
+    created_now("updated_at"),
+    CheckConstraint("claims >= 0", name="claims"),
+    postgresql_with={"fillfactor": "50"},
 )
 
 distributed_lock = Table(
@@ -143,11 +160,52 @@ agent = Table(
     instant("last_seen_at"),
     # The token it registered with: nobody else may take its name.
     Column("token_id", Uuid, ForeignKey(agent_token.c.id)),
+    # How busy its host said it is.
+    Column("host_usage", JSONB),
     UniqueConstraint("name"),
     UniqueConstraint("session_id"),
     one_of("status", AgentStatus),
     CheckConstraint("slots BETWEEN 1 AND 10000", name="slots"),
     CheckConstraint("session_id IS NULL OR registered_at IS NOT NULL", name="session"),
+)
+
+agent_command = Table(
+    "sched_agent_command",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("agent_id", Uuid, ForeignKey(agent.c.id, ondelete="CASCADE"), nullable=False),
+    words("kind"),
+    json_object("payload"),
+    words("state"),
+    Column("attempts", SmallInteger, nullable=False, server_default=text("0")),
+    Column("created_by", Text),
+    created_now(),
+    instant("next_attempt_at", required=True),
+    instant("expires_at", required=True),
+    instant("delivered_at"),
+    # Acknowledged, superseded or given up.
+    instant("ended_at"),
+    Column("result", JSONB),
+    Column("error", Text),
+    # The command a dead one was sent again as.
+    Column("resent_as", Uuid),
+    one_of("kind", CommandKind),
+    one_of("state", CommandState),
+    CheckConstraint(f"(ended_at IS NULL) = (state IN ({in_list(LIVE_STATES)}))", name="ended"),
+    CheckConstraint("attempts >= 0", name="attempts"),
+)
+Index(
+    "sched_agent_command_live_idx",
+    agent_command.c.agent_id,
+    agent_command.c.id,
+    postgresql_where=text(f"state IN ({in_list(LIVE_STATES)})"),
+)
+Index("sched_agent_command_agent_id_id_idx", agent_command.c.agent_id, agent_command.c.id)
+Index("sched_agent_command_dead_idx", agent_command.c.id, postgresql_where=text("state = 'dead'"))
+Index(
+    "sched_agent_command_ended_at_idx",
+    agent_command.c.ended_at,
+    postgresql_where=text("ended_at IS NOT NULL"),
 )
 
 idempotency_key = Table(

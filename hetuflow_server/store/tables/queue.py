@@ -66,6 +66,8 @@ task = Table(
     instant("finished_at"),
     # How often it was repeated (`/retry`); counted under its row lock.
     Column("repetitions", Integer, nullable=False, server_default=text("0")),
+    # The backfill that made it.
+    Column("backfill_id", Uuid),
     one_of("status", TaskStatus),
     CheckConstraint(f"(status IN ({in_list(TASK_TERMINAL)})) = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("priority BETWEEN 0 AND 1000", name="priority"),
@@ -146,6 +148,10 @@ instance = Table(
     # How long an unreachable agent keeps it; NULL for a flow's own instance, which no agent runs.
     Column("lease_ms", Integer),
     instant("lease_until"),
+    # The backfill that goes on when it ends; such a one has no schedule_id, so that it counts for no overlap.
+    Column("backfill_id", Uuid),
+    # What it last said: {percent, message}. It goes with the row.
+    Column("progress", JSONB),
     one_of("status", INSTANCE_LIVE),
     CheckConstraint(f"held_reason IN ({in_list(HeldReason)})", name="held_reason"),
     CheckConstraint("(status = 'held') = (held_reason IS NOT NULL)", name="held"),
@@ -183,33 +189,63 @@ Index(
 Index(
     "sched_task_instance_target_idx",
     instance.c.target_agent_id,
+    instance.c.namespace_id,
+    instance.c.placement_id,
     instance.c.priority,
     instance.c.due_at,
     instance.c.id,
     postgresql_where=text("status = 'pending' AND target_agent_id IS NOT NULL"),
 )
+# Two indexes for what waits for a key: who looks for the pending of a full key must not walk past the held.
 Index(
     "sched_task_instance_key_idx",
+    instance.c.namespace_id,
+    instance.c.concurrency_key,
+    instance.c.due_at,
+    instance.c.id,
+    postgresql_where=text("status = 'pending' AND concurrency_key IS NOT NULL"),
+)
+Index(
+    "sched_task_instance_key_held_idx",
     instance.c.namespace_id,
     instance.c.concurrency_key,
     instance.c.priority.desc(),
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status IN ('pending', 'held') AND concurrency_key IS NOT NULL"),
+    postgresql_where=text("status = 'held' AND held_reason = 'key'"),
 )
+# Fires whose overlap is to be decided, soonest first.
 Index(
-    "sched_task_instance_held_idx",
+    "sched_task_instance_overlap_idx",
     instance.c.namespace_id,
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status = 'held'"),
+    postgresql_where=text("held_reason = 'overlap'"),
+)
+# Schedules with fires that wait for the one before.
+Index(
+    "sched_task_instance_queue_idx",
+    instance.c.namespace_id,
+    instance.c.schedule_id,
+    postgresql_where=text("held_reason = 'queue'"),
+)
+# A schedule's fires that wait for each other, and those that are under way: however many wait, the others are
+# found without looking at them.
+Index(
+    "sched_task_instance_waiting_idx",
+    instance.c.schedule_id,
+    instance.c.due_at,
+    instance.c.id,
+    postgresql_where=text("held_reason IN ('overlap', 'queue')"),
+)
+Index(
+    "sched_task_instance_under_way_idx",
+    instance.c.schedule_id,
+    postgresql_where=text(
+        "schedule_id IS NOT NULL AND (held_reason IS NULL OR held_reason NOT IN ('overlap', 'queue'))"
+    ),
 )
 Index("sched_task_instance_task_id_idx", instance.c.task_id)
-Index(
-    "sched_task_instance_schedule_id_idx",
-    instance.c.schedule_id,
-    postgresql_where=text("schedule_id IS NOT NULL"),
-)
 # One live instance per replica of a daemon, whoever inserts it.
 Index(
     "sched_task_instance_slot_key",
@@ -223,6 +259,12 @@ Index(
     instance.c.agent_id,
     instance.c.session_id,
     postgresql_where=text("agent_id IS NOT NULL"),
+)
+# What agents are to be told: few at any time, and found without asking for each agent.
+Index(
+    "sched_task_instance_cancel_idx",
+    instance.c.agent_id,
+    postgresql_where=text("cancel_requested"),
 )
 # Not on reserved_until or lease_until: a heartbeat must stay a HOT update, and claimed rows are few.
 Index(
@@ -273,6 +315,10 @@ late_report = Table(
 Index("sched_late_report_instance_id_idx", late_report.c.instance_id)
 Index("sched_late_report_reported_at_idx", late_report.c.reported_at)
 
+# The status of an instance `i` that is named by its id, in a form that fits no partial index: a plan made
+# while few rows are claimed would otherwise go through all claimed ones, and be kept when there are many.
+STATUS_BY_ID = "coalesce(i.status, '')"
+
 # What the move to the history copies, in one order.
 SHARED_COLUMNS = tuple(column.name for column in _instance_columns())
 _SHARED = ", ".join(SHARED_COLUMNS)
@@ -280,10 +326,10 @@ INSTANCE_VIEW = f"""
 CREATE VIEW sched_task_instance_all AS
 SELECT {_SHARED}, held_reason, lease_until, NULL::text AS reason, NULL::integer AS exit_code,
        NULL::smallint AS signal, NULL::text AS message, NULL::jsonb AS output, NULL::jsonb AS usage,
-       NULL::timestamptz AS finished_at
+       NULL::timestamptz AS finished_at, progress
 FROM sched_task_instance
 UNION ALL
-SELECT {_SHARED}, NULL, NULL, reason, exit_code, signal, message, output, usage, finished_at
+SELECT {_SHARED}, NULL, NULL, reason, exit_code, signal, message, output, usage, finished_at, NULL
 FROM sched_task_instance_history
 """
 after_create(metadata, INSTANCE_VIEW)

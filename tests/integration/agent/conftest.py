@@ -14,14 +14,16 @@ import pytest
 import zstandard
 
 from hetuflow_agent.executors.environment import base_environment
+from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.registry import load_executors
 from hetuflow_agent.gateway_client import Session
-from hetuflow_agent.keeper.processes import Processes
+from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
-from hetuflow_agent.runner.attempt import Workshop
+from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.runner.claims import Claims
-from hetuflow_agent.runner.runner import Runner
+from hetuflow_agent.runner.runner import OnStop, Runner
+from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core.messages import (
@@ -34,6 +36,7 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.loop import Timers
+from tests.support.executors import host_settings
 
 
 @dataclass
@@ -94,6 +97,7 @@ class Bench:
     desk: Desk
     book: LogBook
     processes: Processes
+    kept: KeptFolders
 
     def directory(self, instance_id: UUID) -> Path:
         return self.workshop.data.claim(instance_id, 1).root
@@ -103,10 +107,12 @@ class Bench:
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """Everything an attempt needs, for up to 50 of them at once."""
     clock, rng = SystemClock(), random.Random(1)
-    data, timers, processes = DataDirectory(tmp_path / "data"), Timers(clock), Processes(most=50)
+    data, timers = DataDirectory(tmp_path / "data"), Timers(clock)
+    processes = Processes(data.root, session=str(uuid4()), version="test", end_on_stop=True)
     outbox, desk, book, claims = Outbox(data.records), Desk(), LogBook(), Claims()
+    kept = KeptFolders(data, keep_seconds=0.0, most_bytes=1024**3, clock=clock, timers=timers, rng=rng)
     shipper = LogShipper(
-        book, Session(uuid4()), outbox, timers=timers, rng=rng, on_drained=lambda: None, stop_budget=1.0
+        book, Session(uuid4()), outbox, kept, timers=timers, rng=rng, on_drained=lambda: None, stop_budget=1.0
     )
     workshop = Workshop(
         data=data,
@@ -114,7 +120,8 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         claims=claims,
         desk=desk,
         shipper=shipper,
-        executors=load_executors(processes),
+        executors=load_executors(ExecutorHost(host_settings(tmp_path))),
+        processes=processes,
         timers=timers,
         clock=clock,
         server_clock=ServerClock(clock),
@@ -122,9 +129,9 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         base_environment=base_environment({"HETUFLOW_AGENT__TOKEN": "must not be seen"}),
         stop_grace=1.0,
     )
-    runner = Runner(workshop, slots=50)
+    runner = Runner(workshop, slots=50, on_stop=OnStop.END)
     async with AsyncExitStack() as stack:
         for part in (data, outbox, timers, processes, shipper, runner):
             await part.start()
             stack.push_async_callback(part.stop)
-        yield Bench(workshop, runner, desk, book, processes)
+        yield Bench(workshop, runner, desk, book, processes, kept)

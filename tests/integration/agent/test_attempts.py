@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hetuflow_agent.keeper.proc import stat_of
-from hetuflow_core.messages import Assignment, Cancel, Finish, Held, ReportOutcome
+from hetuflow_core.messages import Assignment, Cancel, Finish, HeartbeatKept, Held, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
 from tests.support.assignments import TRACEPARENT, assignment_of
@@ -103,6 +105,20 @@ async def test_the_folder_goes_when_the_result_is_taken(bench: Bench) -> None:
     assert await bench.workshop.shipper.taken([assignment.token]) == []
     assert not bench.directory(assignment.instance_id).exists()
     assert await bench.workshop.outbox.finished() == []
+
+
+@pytest.mark.parametrize(("script", "kept"), [("echo x > left; exit 1", True), ("exit 0", False)])
+async def test_the_folder_of_failed_work_is_kept_if_that_is_wanted(
+    bench: Bench, script: str, kept: bool
+) -> None:
+    bench.kept.keep_seconds = 600.0
+    assignment = assignment_of(script=script)
+    await finish_of(bench, assignment)
+    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    await bench.workshop.shipper.taken([assignment.token])
+    folder = bench.directory(assignment.instance_id)
+    assert not folder.exists()
+    assert (bench.workshop.data.failed / folder.name / "work/left").exists() == kept
 
 
 @pytest.mark.parametrize(
@@ -218,7 +234,7 @@ async def test_future_work_starts_at_its_instant_and_never_before(bench: Bench) 
 async def test_what_the_server_no_longer_keeps_is_stopped_without_a_result(bench: Bench) -> None:
     kept, dropped, unasked = (assignment_of(script=FOR_EVER) for _ in range(3))
     bench.runner.accept([kept, dropped, unasked])
-    await wait_until_async(lambda: all(attempt.execution for attempt in bench.runner.attempts()))
+    await wait_until_async(lambda: all(attempt.runs for attempt in bench.runner.attempts()))
     sent = [Held(each.instance_id, each.token) for each in (kept, dropped)]
     bench.runner.obey(sent, [kept.instance_id], [])
     await wait_until_async(lambda: len(bench.runner.attempts()) == 2)
@@ -228,40 +244,48 @@ async def test_what_the_server_no_longer_keeps_is_stopped_without_a_result(bench
 
 
 async def test_a_silent_server_costs_the_process_its_life_unless_it_may_go_on(bench: Bench) -> None:
-    killed = assignment_of(script="trap '' TERM; while :; do sleep 0.1; done", lease_ms=300_000)
-    spared = assignment_of(script=FOR_EVER, lease_ms=300_000, on_lost="continue")
+    """KILL comes at 0.85 of the lease whatever the grace is."""
+    killed = assignment_of(
+        script="trap '' TERM; while :; do sleep 0.1; done", lease_ms=2_000, kill_grace_ms=60_000
+    )
+    spared = assignment_of(script=FOR_EVER, lease_ms=2_000, on_lost="continue")
     bench.runner.accept([killed, spared])
-    await wait_until_async(lambda: all(attempt.execution for attempt in bench.runner.attempts()))
-    now = bench.workshop.clock.boottime()
-
-    def fence_in_vain() -> None:
-        for late in (100, 185, 260):
-            bench.runner.hold_to_leases(now + late)
-
-    fence = threading.Thread(target=fence_in_vain)
-    fence.start()
     finish = await bench.desk.result_of(killed.instance_id)
-    fence.join()
     assert (finish.status, finish.reason, finish.signal) == (Status.LOST, "lease_lost", signal.SIGKILL)
+    assert finish.started_at is not None
+    assert finish.finished_at is not None
+    assert finish.finished_at - finish.started_at < 2_000 + 500
     await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
     assert bench.runner.attempts()[0].assignment == spared
+    assert bench.runner.attempts()[0].runs
 
 
-async def test_a_renewed_lease_is_kept(bench: Bench) -> None:
-    assignment = assignment_of(script=FOR_EVER, lease_ms=300_000)
-    bench.runner.accept([assignment])
-    await wait_until_async(lambda: bench.runner.attempts()[0].execution)
+async def test_a_renewed_lease_is_kept_and_what_the_answer_leaves_out_is_not(bench: Bench) -> None:
+    kept, left_out = (assignment_of(script=FOR_EVER, lease_ms=1_000, kill_grace_ms=100) for _ in range(2))
+    bench.runner.accept([kept, left_out])
+    await wait_until_async(lambda: all(attempt.runs for attempt in bench.runner.attempts()))
     now = bench.workshop.clock.boottime()
-    bench.runner.renew([Held(assignment.instance_id, assignment.token)], [assignment.instance_id], now + 200)
-    bench.runner.hold_to_leases(now + 260)
-    assert bench.runner.attempts()[0].ending is None
+    held = [Held(each.instance_id, each.token) for each in (kept, left_out)]
+    # From a thread, as the heartbeat does; the event loop is not asked.
+    await asyncio.to_thread(bench.runner.renew, held, HeartbeatKept(0, [kept.instance_id]), now + 200)
+    await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
+    await wait_until_async(lambda: bench.workshop.clock.boottime() > now + 1)
+    assert bench.runner.attempts()[0].assignment == kept
+    assert bench.runner.attempts()[0].runs
+    assert bench.desk.finishes == {}
+
+
+async def test_what_fills_the_disk_with_output_is_ended(bench: Bench) -> None:
+    bench.runner._workshop = replace(bench.workshop, output_limit=100_000)
+    finish = await finish_of(bench, assignment_of(script="yes | head -c 200000; sleep 600"))
+    assert (finish.status, finish.reason) == (Status.FAILED, "output_limit")
 
 
 async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -> None:
     running = assignment_of(script="trap '' TERM; while :; do sleep 0.1; done", kill_grace_ms=60_000)
     waiting = assignment_of(["true"], due_in_ms=60_000)
     bench.runner.accept([running, waiting])
-    await wait_until_async(lambda: any(attempt.execution for attempt in bench.runner.attempts()))
+    await wait_until_async(lambda: any(attempt.runs for attempt in bench.runner.attempts()))
     before = time.monotonic()
     await bench.runner.stop()
     assert time.monotonic() - before < 10

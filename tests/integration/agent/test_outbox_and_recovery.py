@@ -7,33 +7,37 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent.keeper.proc import boot_id, identity_of, stat_of
 from hetuflow_agent.outbox import JournalEntry, Outbox
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.waiting import wait_until
+from tests.support.assignments import assignment_of
+from tests.support.executors import assignment_for
 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from uuid import uuid4
 from hetuflow_agent.outbox import JournalEntry, Outbox
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus
+from tests.support.assignments import assignment_of
+from tests.support.executors import assignment_for
 
 async def one(outbox):
     while True:
-        token, instance = uuid4(), uuid4()
-        await outbox.note(JournalEntry(token, instance, "x"))
-        await outbox.put(Finish(instance, token, InstanceStatus.FAILED, exit_code=3, message="m" * 2000), "x")
-        print(token, flush=True)
+        claim = assignment_of(["true"])
+        await outbox.note(JournalEntry(claim, "x"))
+        finish = Finish(
+            claim.instance_id, claim.token, InstanceStatus.FAILED, exit_code=3, message="m" * 2000
+        )
+        await outbox.put(finish, "x")
+        print(claim.token, flush=True)
 
 async def main():
     outbox = Outbox(Path(sys.argv[1]))
@@ -46,7 +50,11 @@ asyncio.run(main())
 
 def written_until_killed(path: Path) -> list[str]:
     """Tokens of the results that a process said it had written before it was killed."""
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, path], stdout=subprocess.PIPE, text=True)
+    root = str(Path(__file__).parents[3])
+    env = os.environ | {"PYTHONPATH": root}
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, path], env=env, stdout=subprocess.PIPE, text=True
+    )
     assert writer.stdout is not None
     told = [writer.stdout.readline().strip() for _ in range(50)]
     writer.kill()
@@ -70,10 +78,14 @@ async def test_a_result_that_was_written_survives_a_kill_in_the_middle_of_others
 
 async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> None:
     path = tmp_path / "records.db"
-    first, second = (Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0) for _ in range(2))
+    claim, started = assignment_of(["true"]), assignment_of(["true"])
+    first = Finish(claim.instance_id, claim.token, Status.SUCCEEDED, exit_code=0)
+    second = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
     outbox = Outbox(path)
     await outbox.start()
-    await outbox.note(JournalEntry(first.token, first.instance_id, "a"))
+    await outbox.note(JournalEntry(claim, "a"))
+    await outbox.note(JournalEntry(started, "c"))
+    await outbox.note(JournalEntry(started, "c", started=True))
     await outbox.put(first, "a")
     await outbox.put(second, "b")
     await outbox.mark_taken([second.token])
@@ -81,7 +93,7 @@ async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> 
 
     again = Outbox(path)
     await again.start()
-    assert await again.journal() == []
+    assert await again.journal() == [JournalEntry(started, "c", started=True)]
     assert [(found.finish, found.directory, found.taken) for found in await again.finished()] == [
         (first, "a", False),
         (second, "b", True),
@@ -114,88 +126,24 @@ async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tm
     await outbox.stop()
 
 
-def recovery_of(bench: Bench) -> Recovery:
-    shop = bench.workshop
-    return Recovery(
-        shop.data,
-        shop.outbox,
-        claims=shop.claims,
-        shipper=shop.shipper,
-        desk=bench.desk,
-        server_clock=shop.server_clock,
-    )
-
-
-def left_running(instance_id: UUID, pid_file: Path) -> subprocess.Popen[bytes]:
-    """A task of an agent that died: its own session, with a grandchild in another one."""
-    script = (
-        f"setsid sleep 600 & echo $! > {pid_file}.tmp; mv {pid_file}.tmp {pid_file}; trap '' TERM; wait; wait"
-    )
-    env = {"PATH": os.environ["PATH"], "HETUFLOW_INSTANCE_ID": str(instance_id)}
-    process = subprocess.Popen(["bash", "-c", script], env=env, start_new_session=True)
-    wait_until(pid_file.exists)
-    return process
-
-
-async def test_processes_of_an_earlier_agent_are_ended_and_lost(bench: Bench, tmp_path: Path) -> None:
-    token, instance = uuid4(), uuid4()
-    process = left_running(instance, tmp_path / "grandchild")
-    identity = identity_of(process.pid)
-    assert identity is not None
-    directory = bench.workshop.data.claim(instance, 1)
-    directory.make()
-    directory.stream("stdout").write_bytes(b"so far")
-    await bench.workshop.outbox.note(
-        JournalEntry(
-            token, instance, directory.root.name, 1_000, process.pid, identity.start_ticks, identity.boot_id
-        )
-    )
-    await recovery_of(bench).start()
-    process.wait()
-    grandchild = stat_of(int((tmp_path / "grandchild").read_text()))
-    assert grandchild is None or not grandchild.living
-    finish = bench.desk.finishes[instance]
-    assert (finish.status, finish.reason, finish.started_at) == (Status.LOST, "agent_restarted", 1_000)
-    assert bench.workshop.claims.holds(token)
-    assert await bench.workshop.outbox.journal() == []
-    assert [found.finish for found in await bench.workshop.outbox.finished()] == [finish]
-    assert directory.root.exists()
-
-
-def unrelated() -> subprocess.Popen[bytes]:
-    return subprocess.Popen(["sleep", "600"])
-
-
-async def test_a_pid_given_to_somebody_else_is_left_alone(bench: Bench) -> None:
-    stranger = unrelated()
-    identity = identity_of(stranger.pid)
-    assert identity is not None
-    instance = uuid4()
-    entry = JournalEntry(
-        uuid4(), instance, "x-1", 1, stranger.pid, identity.start_ticks - 1, identity.boot_id
-    )
-    await bench.workshop.outbox.note(entry)
-    await recovery_of(bench).start()
-    assert bench.desk.finishes[instance].reason == "agent_restarted"
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
-
-
-async def test_after_a_reboot_the_reason_is_the_reboot(bench: Bench) -> None:
-    instance = uuid4()
-    entry = JournalEntry(uuid4(), instance, "x-1", 1, os.getpid(), 1, f"not-{boot_id()}")
-    await bench.workshop.outbox.note(entry)
-    await recovery_of(bench).start()
-    assert bench.desk.finishes[instance].reason == "host_reboot"
-
-
 async def test_known_results_are_reported_as_they_are_and_strays_removed(bench: Bench) -> None:
     finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
     kept, stray = (bench.workshop.data.claim(each, 1) for each in (finish.instance_id, uuid4()))
     kept.make()
     stray.make()
     await bench.workshop.outbox.put(finish, kept.root.name)
-    await recovery_of(bench).start()
+    await Recovery(bench.workshop).start()
     assert bench.desk.finishes == {finish.instance_id: finish}
     assert (kept.root.exists(), stray.root.exists()) == (True, False)
+
+
+async def test_what_lived_in_the_agent_itself_is_lost_with_it(bench: Bench) -> None:
+    begun, reserved = (assignment_for("http", {"url": "http://x"}) for _ in range(2))
+    workshop = bench.workshop
+    await workshop.outbox.note(JournalEntry(begun, "a", started=True))
+    await workshop.outbox.note(JournalEntry(reserved, "b"))
+    recovery = Recovery(workshop)
+    await recovery.start()
+    finish = bench.desk.finishes[begun.instance_id]
+    assert (finish.status, finish.reason) == (Status.LOST, "agent_restarted")
+    assert [found.entry.assignment for found in recovery.unfinished] == [reserved]

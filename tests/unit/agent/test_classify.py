@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hetuflow_agent.keeper.processes import Exit
-from hetuflow_agent.runner.classify import Ending, Fence, Verdict, classify, fence
+from hetuflow_agent.keeper.fencing import Fence, fence
+from hetuflow_agent.processes.command import Exit
+from hetuflow_agent.runner.classify import Ending, Verdict, classify
 from hetuflow_core.states import InstanceStatus as Status
 
 

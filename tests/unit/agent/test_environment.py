@@ -43,6 +43,7 @@ def test_a_task_is_told_who_it_is_and_a_job_cannot_forge_it() -> None:
         "HETUFLOW_NAMESPACE": "default",
         "HETUFLOW_JOB": "nightly",
         "HETUFLOW_OUTPUT": "/data/instances/x-1/output",
+        "HETUFLOW_PROGRESS": "/data/instances/x-1/progress",
         "TRACEPARENT": assignment.traceparent,
     }
     assert UUID(env["HETUFLOW_INSTANCE_ID"])

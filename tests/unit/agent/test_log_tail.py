@@ -112,3 +112,16 @@ def test_files_removed_by_hand_end_the_log(log: ClaimLog) -> None:
     log.directory.remove()
     assert log.chunks(MEGABYTE) == []
     assert log.drained
+
+
+def test_a_long_stream_fills_a_request_and_leaves_room_for_the_other(tmp_path: Path) -> None:
+    directory = ClaimDirectory(tmp_path / "claim")
+    directory.make()
+    directory.stream("stdout").write_bytes(b"o" * (4 * CHUNK_BYTES))
+    directory.stream("stderr").write_bytes(b"e" * 10)
+    found = ClaimLog(uuid4(), uuid4(), directory).chunks(4 * CHUNK_BYTES)
+    assert [(chunk.stream, chunk.offset, chunk.byte_length) for chunk in found] == [
+        ("stdout", 0, CHUNK_BYTES),
+        ("stdout", CHUNK_BYTES, CHUNK_BYTES),
+        ("stderr", 0, 10),
+    ]

@@ -9,11 +9,14 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_agent.poller import Poller
+from hetuflow_core.agent_commands import CommandKind
 from hetuflow_core.errors import Denied
-from hetuflow_core.messages import Cancel, Poll, Polled
+from hetuflow_core.messages import Cancel, Command, Poll, Polled
+from hetuflow_core.placement import Resources
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.loop import Timers
 from tests.support.assignments import assignment_of
@@ -26,6 +29,7 @@ class Wire:
         self.asked: list[Poll] = []
         self.answers: list[Polled | Exception] = []
         self.waiting = asyncio.Event()
+        self.commanded: list[Command] = []
 
     async def poll(self, request: Poll) -> Polled:
         self.asked.append(request)
@@ -43,12 +47,19 @@ class Slots:
 
     def __init__(self) -> None:
         self.free = 2
+        self.resources = Resources()
         self.accepted: list[Any] = []
         self.cancelled: list[Any] = []
         self.freed: Callable[[], None] = lambda: None
 
+    def blocked(self) -> bool:
+        return False
+
     def free_slots(self) -> int:
         return self.free
+
+    def free_resources(self) -> Resources:
+        return self.resources
 
     def accept(self, assignments: list[Any]) -> None:
         self.accepted += assignments
@@ -75,7 +86,7 @@ async def timers() -> AsyncIterator[Timers]:
 
 def poller_of(wire: Wire, slots: Slots, timers: Timers) -> Poller:
     session = Session(uuid4(), poll_wait_ms=30_000)
-    return Poller(wire, session, slots, timers=timers, rng=Impatient())  # type: ignore[arg-type]  # stand-ins
+    return Poller(wire, session, slots, on_commands=wire.commanded.extend, timers=timers, rng=Impatient())  # type: ignore[arg-type]  # stand-ins
 
 
 async def test_assignments_and_cancels_reach_the_runner(timers: Timers) -> None:
@@ -87,7 +98,7 @@ async def test_assignments_and_cancels_reach_the_runner(timers: Timers) -> None:
     assert (wire.asked[0].free_slots, wire.asked[0].wait_ms) == (2, 30_000)
 
 
-async def test_a_question_whose_answer_was_lost_is_repeated_unchanged(timers: Timers) -> None:
+async def test_a_question_whose_answer_was_lost_is_repeated_and_says_so(timers: Timers) -> None:
     wire, slots = Wire(), Slots()
     wire.answers = [Unanswered("gone"), Unanswered("gone"), Polled(0), Polled(0)]
     poller = poller_of(wire, slots, timers)
@@ -96,7 +107,9 @@ async def test_a_question_whose_answer_was_lost_is_repeated_unchanged(timers: Ti
     for _ in range(3):
         await poller.run_once()
     first, second, third, fourth = wire.asked
-    assert first == second == third
+    assert second == third == structs.replace(first, repeated=True)
+    assert not first.repeated
+    assert not fourth.repeated
     assert fourth.request_id != first.request_id
     assert fourth.free_slots == 1
 
@@ -144,3 +157,60 @@ async def test_stopping_ends_a_long_poll_at_once(timers: Timers) -> None:
     await poller.start()
     await wire.waiting.wait()
     await asyncio.wait_for(poller.stop(), 5)
+
+
+async def test_commands_are_handed_on(timers: Timers) -> None:
+    wire, slots = Wire(), Slots()
+    command = Command(uuid4(), CommandKind.DRAIN)
+    wire.answers = [Polled(0, commands=[command])]
+    await poller_of(wire, slots, timers).run_once()
+    assert wire.commanded == [command]
+
+
+async def test_agents_that_wait_together_do_not_come_back_together(timers: Timers) -> None:
+    """Each draws for itself how long it waits, and how long it pauses when it is sent home early."""
+    wire, slots = Wire(), Slots()
+    wire.answers = [Polled(0) for _ in range(20)]
+    drawn: list[float] = []
+
+    class Drawing(random.Random):
+        def uniform(self, a: float, b: float) -> float:
+            drawn.append(b)
+            return a if b == 1.0 else super().uniform(a, b)
+
+    session = Session(uuid4(), poll_wait_ms=30_000)
+    poller = Poller(  # type: ignore[arg-type]  # stand-ins
+        wire, session, slots, on_commands=wire.commanded.extend, timers=timers, rng=Drawing(7)
+    )
+    for _ in range(20):
+        await poller.run_once()
+    waits = {request.wait_ms for request in wire.asked}
+    assert len(waits) > 15
+    assert all(22_500 <= wait <= 30_000 for wait in waits)
+    assert drawn.count(1.0) == 20, "sent home at once, each paused"
+
+
+async def test_a_question_asked_with_less_is_asked_again_under_the_same_id(timers: Timers) -> None:
+    """A task that needs what has just become free must not wait for the end of a long poll."""
+    wire, slots = Wire(), Slots()
+    slots.resources = Resources(cpu=1, memory=512)
+    poller = poller_of(wire, slots, timers)
+    asking = asyncio.create_task(poller.run_once())
+    await wire.waiting.wait()
+    slots.resources = Resources(cpu=1, memory=256)
+    slots.freed()
+    await asyncio.sleep(0)
+    assert not asking.done(), "less is no reason"
+    slots.resources = Resources(cpu=3, memory=256)
+    slots.freed()
+    assert await asking == 1
+    wire.answers = [Polled(0), Polled(0)]
+    await poller.run_once()
+    await poller.run_once()
+    first, again, other = wire.asked
+    assert (again.request_id, again.repeated, again.free_resources) == (
+        first.request_id,
+        True,
+        slots.resources,
+    )
+    assert (other.request_id != first.request_id, other.repeated) == (True, False)

@@ -56,3 +56,37 @@ def test_a_server_ahead_of_us_is_followed_whatever_the_local_clock_does() -> Non
     assert server.boottime_of(due) == at
     clock.advance(at - clock.boottime())
     assert abs(server.now_ms() - due) <= 1
+
+
+@given(
+    offset=st.floats(1.6e9, 1.7e9),
+    trips=st.lists(st.tuples(st.floats(0, 2), st.floats(0, 2)), min_size=1, max_size=6),
+    due_in=st.integers(-5_000, 5_000),
+)
+def test_nothing_is_reached_early_however_lopsided_the_answers_travel(
+    offset: float, trips: list[tuple[float, float]], due_in: int
+) -> None:
+    clock = ManualClock(NOON)
+    server = ServerClock(clock)
+    for there, back in trips:
+        sent = clock.boottime()
+        clock.advance(there)
+        stamped = int((clock.boottime() + offset) * 1000)
+        clock.advance(back)
+        server.learn(sent, clock.boottime(), stamped)
+    due = int((clock.boottime() + offset) * 1000) + due_in
+    reached = server.boottime_reaching(due)
+    quickest = min(there + back for there, back in trips)
+    # Floats of this size are exact to a fraction of a microsecond.
+    assert reached + offset >= due / 1000 - 1e-6
+    assert reached + offset <= due / 1000 + quickest + 0.01
+
+
+def test_a_clock_that_is_an_hour_off_changes_nothing() -> None:
+    for hours in (-1, 1):
+        clock = ManualClock(NOON)
+        clock.step_wall(3_600 * hours)
+        server = ServerClock(clock)
+        server.learn(clock.boottime(), clock.boottime(), NOON_MS)
+        assert abs(server.boottime_reaching(NOON_MS + 1_000) - clock.boottime() - 1.0) < 0.002
+        assert abs(server.now_ms() - NOON_MS) <= 1

@@ -24,7 +24,7 @@ from hetuflow_server.cli.main import COMMANDS, hetuflow
 from hetuflow_server.cli.task import parse_since
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
-EVERYDAY = ("apply", "job", "task", "status")
+EVERYDAY = ("agent", "apply", "job", "task", "limit", "status")
 HEAVY = ("alembic", "litestar", "psycopg", "sqlalchemy", "uvicorn", "uvloop", "rich.table")
 
 
@@ -52,7 +52,9 @@ def everyday_commands() -> list[tuple[str, click.Command]]:
     for name in EVERYDAY:
         command = load(COMMANDS[name][0])
         children = command.commands.items() if isinstance(command, click.Group) else [("", command)]
-        found += [(f"{name} {child}".strip(), one) for child, one in children]
+        found += [
+            (f"{name} {child}".strip(), one) for child, one in children if not isinstance(one, click.Group)
+        ]
     return found
 
 

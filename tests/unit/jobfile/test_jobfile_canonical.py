@@ -83,6 +83,7 @@ runs = st.builds(
     optional(
         env=st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), texts | numbers, max_size=3),
         workdir=st.none() | words.map("/{}".format),
+        user=st.none() | st.sampled_from(["reports", "_apt"]),
     ),
 )
 jobs = st.fixed_dictionaries(

@@ -1,0 +1,103 @@
+"""What a claim and a finish cost when much else waits that is not for the agent that asks.
+
+The services of a server are timed while other work stands around: of a hundred or of ten thousand other
+classes, of one class no agent here fits, due only tomorrow, or with a transaction somebody left open, which
+keeps dead rows from being cleaned away.
+
+Held against the same on an empty queue, measured in turns: the aim is a ratio near 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import dataclass
+
+import psycopg
+
+from bench.figure import FULL, Aim, Context, Figure
+from bench.scene import Scene, measure_in_turns, scene
+from bench.simulated import in_event_loop
+
+_AIM = Aim(1.5, at_least=False)
+_MANY, _MANY_QUICK = 100_000, 10_000
+
+_CLASSES = """
+INSERT INTO sched_placement (digest, requirements)
+SELECT decode(md5(n::text), 'hex'), jsonb_build_object('labels', jsonb_build_object('rack', n::text))
+FROM generate_series(1, %(classes)s) n RETURNING id"""
+
+_WAITING = """
+INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
+                                 status, priority, fire_at, due_at, lease_ms)
+SELECT gen_random_uuid(), gen_random_uuid(), 1, (%(placements)s::bigint[])[1 + n %% %(classes)s], %(job)s,
+       1, 1, 1, 'pending', 500, now() + %(due_in)s::interval, now() + %(due_in)s::interval, 300000
+FROM generate_series(1, %(rows)s) n"""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    name: str
+    what: Callable[[int], str]
+    # 0: of the very class that is claimed.
+    classes: int
+    due_in: str
+    snapshot: bool = False
+
+
+_SURROUNDINGS = (
+    Surroundings("classes_100", lambda rows: f"{rows:,} waiting of 100 other classes", 100, "-1 hour"),
+    Surroundings(
+        "classes_10000", lambda rows: f"{rows:,} waiting of 10,000 other classes", 10_000, "-1 hour"
+    ),
+    Surroundings("foreign", lambda rows: f"{rows:,} waiting that fit no agent here", 1, "-1 hour"),
+    Surroundings("future", lambda rows: f"{rows:,} of the same class due tomorrow", 0, "1 day"),
+    Surroundings("snapshot", lambda _: "a transaction left open", 0, "0", snapshot=True),
+)
+
+
+def measure(context: Context) -> Figure:
+    empty, *full = in_event_loop(lambda: _measure(context))
+    return Figure("claim-backlog", [line for one in full for line in one.lines(empty, _AIM)])
+
+
+async def _measure(context: Context) -> list[Scene]:
+    rows = _MANY if context.pace is FULL else _MANY_QUICK
+    async with AsyncExitStack() as stack:
+        snapshots = stack.enter_context(ExitStack())
+        scenes = [await stack.enter_async_context(scene(context, "an empty queue", "queue_empty"))]
+        for one in _SURROUNDINGS:
+            what = one.what(rows)
+            context.say(f"claim backlog: {what}")
+            made = await stack.enter_async_context(scene(context, what, f"queue_{one.name}"))
+            if one.snapshot:
+                reader = snapshots.enter_context(psycopg.connect(made.url))
+                reader.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                reader.execute("SELECT count(*) FROM sched_task_instance")
+            else:
+                _fill(made, one, rows)
+            scenes.append(made)
+        await measure_in_turns(context, "claim backlog", scenes)
+        return scenes
+
+
+def _fill(made: Scene, around: Surroundings, rows: int) -> None:
+    with psycopg.connect(made.url, autocommit=True) as connection:
+        if around.classes:
+            placements = [id_ for (id_,) in connection.execute(_CLASSES, {"classes": around.classes})]
+        else:
+            found = connection.execute(
+                "SELECT placement_id FROM sched_job_version WHERE job_id = %s", [made.job]
+            ).fetchone()
+            placements = [found[0]] if found else []
+        connection.execute(
+            _WAITING,
+            {
+                "placements": placements,
+                "classes": len(placements),
+                "job": made.job,
+                "due_in": around.due_in,
+                "rows": rows,
+            },
+        )
+        connection.execute("VACUUM ANALYZE sched_task_instance")

@@ -1,0 +1,107 @@
+"""Durable log ingest: lines per second that simulated agents bring in, committed when they are answered.
+
+Each agent ships the log of one instance, one chunk of 100 or 1,000 lines per request, the next request when
+the last was answered. Held against a plain psycopg program that inserts the same compressed chunks, each in a
+transaction of its own, from as many connections: no HTTP, no JSON, no offsets, no lengths.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from uuid import uuid4
+
+import psycopg
+import zstandard
+
+from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
+from bench.simulated import SimulatedAgent, create_backlog, in_event_loop, simulated_agents
+from hetuflow_core import messages as m
+
+_AGENTS = 16
+_AIM = Aim(0.2, at_least=True)
+_RAW_TABLE = "CREATE TABLE IF NOT EXISTS bench_chunk (id bigserial PRIMARY KEY, instance_id uuid, data bytea)"
+
+
+def measure(context: Context) -> Figure:
+    job = context.system.add_job("bench-logs", ["true"])
+    return Figure("log-ingest", [_line(context, job, lines) for lines in (100, 1_000)])
+
+
+def _line(context: Context, job: str, lines: int) -> Line:
+    written = (b"2026-01-01T00:00:00Z INFO request %06d took %03d ms\n" % (n, n % 997) for n in range(lines))
+    text = b"".join(written)
+    rates, limits = [], []
+    for repetition in range(context.pace.repetitions):
+        context.say(f"log ingest, repetition {repetition + 1}: {lines} lines per request")
+        create_backlog(context.system, job, _AGENTS)
+        rates.append(lines * in_event_loop(lambda: _ship(context, text)))
+        limits.append(lines * in_event_loop(lambda: _insert(context, text)))
+    what = f"log lines taken, {lines} per request, {_AGENTS} agents"
+    return Line(what, "/s", rates, Limit("the same chunks through bare psycopg", limits), _AIM)
+
+
+async def _ship(context: Context, text: bytes) -> float:
+    """Requests per second."""
+    packed = zstandard.ZstdCompressor(level=3).compress(text)
+    requests = 0
+
+    async def ship(agent: SimulatedAgent, one: m.Assignment, until: float) -> None:
+        nonlocal requests
+        offset = 0
+        while time.perf_counter() < until:
+            chunk = m.LogChunk(one.instance_id, one.token, "stdout", offset, len(text), packed)
+            outcome = await agent.ship([chunk])
+            if outcome != [m.LogOutcome.APPENDED]:
+                raise BenchFailed(f"A chunk was answered {outcome}, not appended.")
+            offset += len(text)
+            requests += 1
+
+    async with simulated_agents(context.system, _AGENTS, 1) as agents:
+        work = await _assignments(agents)
+        began = time.perf_counter()
+        until = began + context.pace.seconds
+        await asyncio.gather(*(ship(agent, one, until) for agent, one in zip(agents, work, strict=True)))
+        seconds = time.perf_counter() - began
+        for agent, one in zip(agents, work, strict=True):
+            await agent.finish([one])
+    return requests / seconds
+
+
+async def _assignments(agents: Sequence[SimulatedAgent]) -> list[m.Assignment]:
+    found = [await agent.poll(5_000) for agent in agents]
+    if any(len(one) != 1 for one in found):
+        raise BenchFailed("Not every agent was given an instance to ship the log of.")
+    for agent, one in zip(agents, found, strict=True):
+        await agent.start(one)
+    return [one[0] for one in found]
+
+
+async def _insert(context: Context, text: bytes) -> float:
+    """Transactions per second."""
+    packed = zstandard.ZstdCompressor(level=3).compress(text)
+    inserted = 0
+
+    async def insert(connection: psycopg.AsyncConnection, until: float) -> None:
+        nonlocal inserted
+        instance = uuid4()
+        while time.perf_counter() < until:
+            await connection.execute(
+                "INSERT INTO bench_chunk (instance_id, data) VALUES (%b, %b)",
+                [instance, packed],
+                prepare=True,
+            )
+            inserted += 1
+
+    url = context.system.database_url
+    connections = [await psycopg.AsyncConnection.connect(url, autocommit=True) for _ in range(_AGENTS)]
+    try:
+        await connections[0].execute(_RAW_TABLE)
+        began = time.perf_counter()
+        until = began + context.pace.seconds
+        await asyncio.gather(*(insert(connection, until) for connection in connections))
+        return inserted / (time.perf_counter() - began)
+    finally:
+        for connection in connections:
+            await connection.close()

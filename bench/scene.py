@@ -1,0 +1,136 @@
+"""The services of a server on a database of their own, without HTTP: what a claim and a finish cost there.
+
+The claim is the dispatcher's (heads, fair shares, suitability, dealing, reserving) for one agent that asks,
+the finish is the settler's: the statements and the Python around them are those of a running server.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+from bench.figure import Aim, BenchFailed, Context, Limit, Line
+from bench.samples import percentile
+from hetuflow_core.placement import AgentFacts
+from hetuflow_core.resources import RunRequest
+from hetuflow_core.roles import Role
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.server import Services
+from hetuflow_server.app.store import open_database
+from hetuflow_server.services.access import Principal
+from hetuflow_server.services.askers import Asker
+from hetuflow_server.settings import ServerSettings
+from hetuflow_server.store.database import Lane
+from hetuflow_server.store.records import Ending
+
+# Rows at a time → how often within a repetition.
+_TIMES = {1: 40, 100: 10}
+_WHO = Principal(UUID(int=0), "bench", Role.ADMIN, None)
+# The namespace every database begins with.
+DEFAULT_NAMESPACE = 1
+
+
+@dataclass(slots=True)
+class Scene:
+    what: str
+    url: str
+    services: Services
+    job: UUID
+    agent: AgentFacts
+    # (verb, rows at a time) → milliseconds, one for each repetition.
+    costs: dict[tuple[str, int], list[float]] = field(default_factory=dict)
+
+    async def warm_up(self) -> None:
+        for rows in _TIMES:
+            await self._time(rows, 8)
+
+    async def measure(self) -> None:
+        for rows, times in _TIMES.items():
+            claims, finishes = await self._time(rows, times)
+            self.costs.setdefault(("claim", rows), []).append(percentile(claims, 50))
+            self.costs.setdefault(("finish", rows), []).append(percentile(finishes, 50))
+
+    def lines(self, beside: Scene, aim: Aim) -> list[Line]:
+        return [
+            Line(
+                f"{verb} {rows}, {self.what}",
+                "ms",
+                costs,
+                Limit(f"{verb} {rows}, {beside.what}", beside.costs[verb, rows]),
+                aim,
+            )
+            for (verb, rows), costs in self.costs.items()
+        ]
+
+    async def _time(self, rows: int, times: int) -> tuple[list[float], list[float]]:
+        """Milliseconds of each claim and of each finish."""
+        claims, finishes = [], []
+        for _ in range(times):
+            await self.services.task_actions.run(_WHO, self.job, [RunRequest()] * rows)
+            began = time.perf_counter()
+            dealt = await self.services.dispatcher.ask(self._asker(rows), 10)
+            claimed_at = time.perf_counter()
+            endings = [
+                Ending(one.id, one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in dealt.claimed
+            ]
+            async with self.services.database.transaction(Lane.PLANNED) as connection:
+                settled = await self.services.settler.succeed(connection, endings)
+            finished_at = time.perf_counter()
+            if len(settled.ended) != rows:
+                raise BenchFailed(f"{len(settled.ended)} of {rows} instances were claimed and finished.")
+            claims.append((claimed_at - began) * 1_000)
+            finishes.append((finished_at - claimed_at) * 1_000)
+        return claims, finishes
+
+    def _asker(self, rows: int) -> Asker:
+        return Asker(
+            self.agent,
+            uuid4(),
+            uuid4(),
+            frozenset({DEFAULT_NAMESPACE}),
+            free=rows,
+            slots=self.agent.slots,
+            prefetch=timedelta(0),
+            repeated=False,
+        )
+
+
+@asynccontextmanager
+async def scene(context: Context, what: str, name: str) -> AsyncIterator[Scene]:
+    """Give a scene on a new database; whoever opens it fills that as the scene wants."""
+    url = context.system.migrated_database(name)
+    environment = {
+        "HETUFLOW_DATABASE__URL": url,
+        "HETUFLOW_DATABASE__STATEMENT_TIMEOUT": "10m",
+        "HETUFLOW_SERVER__SECRET_KEY": "only-for-this-run-" * 3,
+    }
+    settings = load_settings(ServerSettings, env=environment, cwd=context.system.folder)
+    services = Services(settings, open_database(settings.database), SystemClock())
+    await services.database.start()
+    await services.dispatcher.start()
+    try:
+        document = {"kind": "job", "name": "bench", "run": {"command": ["true"]}}
+        await services.applying.apply(_WHO, [document], dry_run=False)
+        jobs, _ = await services.applying.list_jobs(
+            _WHO, namespace="default", name="bench", after=None, limit=1, cap=1
+        )
+        agent = AgentFacts(agent_id=uuid4(), version=1, slots=1_000, executors=frozenset({"command"}))
+        yield Scene(what, url, services, jobs[0].id, agent)
+    finally:
+        await services.dispatcher.stop()
+        await services.database.stop()
+
+
+async def measure_in_turns(context: Context, name: str, scenes: list[Scene]) -> None:
+    for one in scenes:
+        await one.warm_up()
+    for repetition in range(context.pace.repetitions):
+        context.say(f"{name}, repetition {repetition + 1}")
+        for one in scenes:
+            await one.measure()

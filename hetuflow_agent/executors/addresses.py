@@ -1,0 +1,48 @@
+"""Which addresses the `http` executor may connect to.
+
+A job may name any URL, and whoever writes jobs need not be trusted with the networks an agent can reach: its
+own host, the hosts beside it, the metadata service of its cloud. So only addresses of the public internet are
+connected to, and those of the networks the agent's settings list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import (
+    IPv4Address,
+    IPv4Network,
+    IPv6Address,
+    IPv6Network,
+    ip_address,
+    ip_network,
+)
+from typing import Final, TypeAlias
+
+Address: TypeAlias = "IPv4Address | IPv6Address"
+Network: TypeAlias = "IPv4Network | IPv6Network"
+
+_NAT64: Final = ip_network("64:ff9b::/96")
+_LOW_32_BITS: Final = 0xFFFF_FFFF
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    return tuple(ip_network(text, strict=False) for text in texts)
+
+
+def permitted(text: str, allowed: Sequence[Network]) -> bool:
+    """Whether this address may be connected to; one that wraps another is judged by what it wraps."""
+    address = _unwrapped(ip_address(text.partition("%")[0]))
+    if any(address.version == network.version and address in network for network in allowed):
+        return True
+    return address.is_global and not (
+        address.is_multicast or address.is_reserved or address.is_unspecified or address.is_loopback
+    )
+
+
+def _unwrapped(address: Address) -> Address:
+    if isinstance(address, IPv4Address):
+        return address
+    if address in _NAT64:
+        return IPv4Address(int(address) & _LOW_32_BITS)
+    teredo = address.teredo[1] if address.teredo else None
+    return address.ipv4_mapped or address.sixtofour or teredo or address

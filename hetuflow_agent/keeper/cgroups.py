@@ -1,0 +1,138 @@
+"""Control groups (version 2), where this host lets us have some.
+
+    BASE/hetuflow-ID/keeper    the keeper, and with it everything it starts, wherever that goes
+    BASE/hetuflow-ID/t-KEY     a task with limits, if the controllers may be had
+
+So what a keeper that was killed has left can be killed whole, even what has cleared its environment. BASE is
+the group the agent was started in, or the one above it if that is called `agent` (systemd's option
+DelegateSubgroup=agent): controllers can only be had for groups whose parent has no process of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+_SUBGROUP: Final = "agent"
+_CONTROLLERS: Final = ("memory", "cpu")
+_CPU_PERIOD: Final = 100_000
+
+
+def find_base(mountinfo: str, own: str) -> Path | None:
+    """Where groups of ours would be made, from /proc/self/mountinfo and /proc/self/cgroup."""
+    path = next((line[3:] for line in own.splitlines() if line.startswith("0::")), None)
+    mount = next((_mount_point(line) for line in mountinfo.splitlines() if " - cgroup2 " in line), None)
+    if path is None or mount is None or ".." in path:
+        return None
+    base = mount / path.lstrip("/")
+    return base.parent if base.name == _SUBGROUP else base
+
+
+def _mount_point(line: str) -> Path:
+    return Path(line.split()[4].replace("\\040", " "))
+
+
+class Cgroups:
+    """The keeper's own tree of groups; everything here is worth trying and nothing is relied on."""
+
+    def __init__(self, base: Path | None, folder: Path) -> None:
+        name = hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:16]
+        self._base = base
+        self._root = None if base is None else base / f"hetuflow-{name}"
+        self.entered = False
+        self.controllers: tuple[str, ...] = ()
+
+    def kill_left(self) -> bool:
+        """Kill everything that a keeper before us has left; whether the kernel did it for us."""
+        if self._root is None or not (self._root / "cgroup.kill").exists():
+            return False
+        return _write(self._root / "cgroup.kill", "1")
+
+    def enter(self) -> None:
+        """Move into a group of our own; what is started later is born there."""
+        if self._root is None or self._base is None:
+            return
+        keeper = self._root / "keeper"
+        with suppress(OSError):
+            keeper.mkdir(parents=True, exist_ok=True)
+            self.entered = _write(keeper / "cgroup.procs", str(os.getpid()))
+        if self.entered:
+            self.controllers = tuple(each for each in _CONTROLLERS if self._enable(each))
+
+    def leave(self) -> None:
+        """Give the groups back; one in which something still lives stays."""
+        if self._root is not None and self.entered:
+            _write(self._base / "cgroup.procs" if self._base else self._root, str(os.getpid()))
+            for path in (self._root / "keeper", self._root):
+                with suppress(OSError):
+                    path.rmdir()
+
+    def confine(self, key: str, pid: int, *, memory: int | None, cpu: float | None) -> bool:
+        """Put a process that has just started into a group with limits; whether its memory is limited so."""
+        if self._root is None or not self.controllers:
+            return False
+        group = self._group(key)
+        limited = False
+        with suppress(OSError):
+            group.mkdir(exist_ok=True)
+            if memory is not None and "memory" in self.controllers:
+                limited = _write(group / "memory.max", str(memory))
+                _write(group / "memory.swap.max", "0")
+                _write(group / "memory.oom.group", "1")
+            if cpu is not None and "cpu" in self.controllers:
+                _write(group / "cpu.max", f"{max(1_000, int(cpu * _CPU_PERIOD))} {_CPU_PERIOD}")
+            return _write(group / "cgroup.procs", str(pid)) and limited
+        return False
+
+    def settle(self, key: str) -> bool:
+        """Remove a task's group; whether the kernel killed something in it for want of memory."""
+        if not self.controllers:
+            return False
+        group = self._group(key)
+        killed = False
+        with suppress(OSError):
+            killed = oom_kills((group / "memory.events").read_text()) > 0
+        with suppress(OSError):
+            _write(group / "cgroup.kill", "1")
+            group.rmdir()
+        return killed
+
+    def _group(self, key: str) -> Path:
+        return (self._root or Path("/nonexistent")) / f"t-{key}"
+
+    def _enable(self, controller: str) -> bool:
+        if self._root is None or self._base is None:
+            return False
+        return all(
+            _write(group / "cgroup.subtree_control", f"+{controller}") for group in (self._base, self._root)
+        )
+
+
+def oom_kills(events: str) -> int:
+    """Out of memory.events."""
+    found: Iterable[str] = (
+        line.partition(" ")[2] for line in events.splitlines() if line.startswith("oom_kill ")
+    )
+    return int(next(iter(found), "0"))
+
+
+def _write(path: Path, text: str) -> bool:
+    try:
+        path.write_text(text)
+    except OSError:
+        return False
+    return True
+
+
+def cgroups_here(folder: Path, *, wanted: bool) -> Cgroups:
+    if not wanted:
+        return Cgroups(None, folder)
+    try:
+        base = find_base(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    except OSError:
+        base = None
+    return Cgroups(base, folder)

@@ -1,0 +1,132 @@
+"""Starts one command: a session of its own, nothing on standard input, its output in files.
+
+posix_spawn costs a third of a fork and has no step between the two in which to enter a folder; but the keeper
+has a single thread, so it can go there itself first.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import pwd
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from hetuflow_agent.keeper.record import Spec
+
+# Python ignores these, and what is ignored stays so in the new program.
+_IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+_APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+
+
+class CannotStart(Exception):
+    """`what` could not be used: program, cwd, output or command."""
+
+    def __init__(self, what: str, error: OSError | ValueError) -> None:
+        super().__init__(str(error))
+        self.what = what
+        self.errno = error.errno if isinstance(error, OSError) else None
+        self.text = (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+def spawn(spec: Spec) -> int:
+    """The pid of the new process; raises CannotStart."""
+    with _at_fault("cwd"):
+        os.chdir(spec.cwd)
+    with _at_fault("output"):
+        outputs = _open_outputs(spec)
+    try:
+        if spec.user is not None:
+            return _spawn_as(spec, outputs, _identity(spec.user))
+        with _at_fault("program"):
+            return _spawn(spec, outputs)
+    finally:
+        for descriptor in outputs:
+            os.close(descriptor)
+
+
+def _spawn(spec: Spec, outputs: list[int]) -> int:
+    program = find_program(spec.argv[0], spec.env)
+    return os.posix_spawn(
+        program,
+        spec.argv,
+        spec.env,
+        # The keeper's own standard input is /dev/null.
+        file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, n) for n, descriptor in enumerate(outputs, 1)],
+        setsid=True,
+        setsigmask=(),
+        setsigdef=_IGNORED_BY_PYTHON,
+    )
+
+
+def _identity(user: str) -> tuple[int, int, list[int]]:
+    """Their uid, gid and all their groups."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        raise CannotStart("user", ValueError(f"there is no user {user}")) from None
+    return found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid)
+
+
+def _spawn_as(spec: Spec, outputs: list[int], identity: tuple[int, int, list[int]]) -> int:
+    """As another user, which posix_spawn cannot: this forks."""
+    import subprocess  # noqa: PLC0415  most keepers never need it
+
+    uid, gid, groups = identity
+    with _at_fault("program"):
+        program = find_program(spec.argv[0], spec.env)
+    if os.geteuid() != 0:
+        raise CannotStart("user", PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
+    with _at_fault("program"):
+        process = subprocess.Popen(  # noqa: S603  what the job says
+            spec.argv,
+            executable=program,
+            env=spec.env,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            start_new_session=True,
+            user=uid,
+            group=gid,
+            extra_groups=groups,
+        )
+    # The table waits for all children itself.
+    process.returncode = 0
+    return process.pid
+
+
+def find_program(name: str, env: Mapping[str, str]) -> str:
+    """The program as the command's own PATH finds it, relative to the current folder."""
+    if not name:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+    if "/" in name:
+        return name
+    refused = False
+    for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
+        candidate = f"{folder or '.'}/{name}"
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):  # noqa: PTH112  asked for every command: no object per candidate
+            return candidate
+        refused = refused or os.path.isfile(candidate)  # noqa: PTH113  as above
+    code = errno.EACCES if refused else errno.ENOENT
+    raise OSError(code, os.strerror(code), name)
+
+
+def _open_outputs(spec: Spec) -> list[int]:
+    stdout = os.open(spec.stdout, _APPEND, 0o600)
+    try:
+        return [stdout, os.open(spec.stderr, _APPEND, 0o600)]
+    except OSError:
+        os.close(stdout)
+        raise
+
+
+@contextmanager
+def _at_fault(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotStart(what, error) from error
+    except ValueError as error:
+        raise CannotStart("command", error) from error

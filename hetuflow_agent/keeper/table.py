@@ -1,0 +1,328 @@
+"""All tasks of the keeper, from the intent to the end.
+
+Nothing here waits: `run_due` does what the time asks for, `reap` what the kernel tells, and both note in
+`changed` what the agent and the journal have to hear. All times are seconds of boottime.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import resource
+import signal
+from collections.abc import Iterable
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+from hetuflow_agent.keeper.cgroups import Cgroups
+from hetuflow_agent.keeper.clock import KeeperClock
+from hetuflow_agent.keeper.family import kill_family, look, signal_group
+from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT
+from hetuflow_agent.keeper.journal import Journal
+from hetuflow_agent.keeper.proc import resident_bytes, stat_of
+from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
+from hetuflow_agent.keeper.spawning import CannotStart, spawn
+
+# How often a family that is on its way out is looked at: in its grace, and after KILL.
+_LOOK_EVERY: Final = 0.05
+_KILL_EVERY: Final = 0.01
+# After so long something that KILL does not end (a dead network file system) is left to itself.
+_KILL_PATIENCE: Final = 10.0
+_STUCK_EVERY: Final = 1.0
+_OUTPUT_EVERY: Final = 1.0
+_MEMORY_EVERY: Final = 0.5
+
+
+class Table:
+    def __init__(
+        self,
+        journal: Journal,
+        boot_id: str,
+        known: dict[str, Task],
+        clock: KeeperClock,
+        cgroups: Cgroups,
+    ) -> None:
+        self._journal = journal
+        self._cgroups = cgroups
+        self._clock = clock
+        self._boot_id = boot_id
+        self._tasks = known
+        self._by_pid: dict[int, Task] = {}
+        # (when, order, key): look at that task then, unless its own `look_at` says otherwise by now.
+        self._alarms: list[tuple[float, int, str]] = []
+        self._order = count()
+        self._renewed_at = 0.0
+        self.changed: dict[str, Task] = {}
+
+    @property
+    def running(self) -> int:
+        """Tasks that are not over."""
+        return sum(1 for task in self._tasks.values() if not task.over)
+
+    def tasks(self) -> list[Task]:
+        return list(self._tasks.values())
+
+    def accept(self, specs: Iterable[Spec]) -> None:
+        """Take these on; a key that is known already is told again and nothing else."""
+        fresh = []
+        for spec in specs:
+            known = self._tasks.get(spec.key)
+            if known is not None:
+                self.changed[spec.key] = known
+                continue
+            task = Task(spec.key, Phase.WAITING, spec.marker, self._boot_id, spec, renewed_at=spec.renewed_at)
+            self._tasks[spec.key] = task
+            fresh.append(task)
+        if not fresh:
+            return
+        try:
+            self._journal.intend(fresh)
+        except OSError as error:
+            for task in fresh:
+                self._fail(task, CannotStart("journal", error))
+            return
+        for task in fresh:
+            self._look_at(task, task.spec.at if task.spec else 0.0)
+
+    def stop(self, key: str, grace: float, why: str) -> None:
+        """End it for this reason; the first reason counts, the shorter grace does."""
+        task = self._tasks.get(key)
+        if task is None or task.over:
+            return
+        if task.phase is Phase.WAITING:
+            task.why = why
+            self._end(task, {"started": False})
+            return
+        now = self._clock.boottime()
+        self._begin_end(task, why, now + grace)
+        self._look_at(task, now)
+
+    def stop_all(self, why: str, most_grace: float | None) -> None:
+        for task in self.tasks():
+            if not task.over:
+                grace = task.spec.kill_grace if task.spec else 0.0
+                self.stop(task.key, grace if most_grace is None else min(grace, most_grace), why)
+
+    def renew(self, sent_at: float, stop: Iterable[str]) -> None:
+        """Everything is renewed as of then, except what is named to be ended."""
+        for key in stop:
+            task = self._tasks.get(key)
+            if task is not None and task.spec is not None:
+                self.stop(key, task.spec.kill_grace, Why.UNWANTED)
+        self._renewed_at = max(self._renewed_at, sent_at)
+
+    def forget(self, keys: Iterable[str]) -> None:
+        gone = [key for key in keys if (task := self._tasks.get(key)) is not None and task.over]
+        for key in gone:
+            del self._tasks[key]
+            self.changed.pop(key, None)
+        if gone:
+            self._journal.forget(gone)
+        if self._journal.overgrown or (gone and not self._tasks):
+            with suppress(OSError):  # the old one goes on
+                self._journal.open(self._tasks.values())
+
+    def take_changed(self) -> list[Task]:
+        """What is new since the last time, written down."""
+        if not self.changed:
+            return []
+        found = list(self.changed.values())
+        self.changed.clear()
+        self._journal.note(task for task in found if task.phase is not Phase.WAITING)
+        return found
+
+    def next_alarm(self) -> float | None:
+        return self._alarms[0][0] if self._alarms else None
+
+    def run_due(self, most_spawns: int) -> None:
+        """Look at every task whose time has come, starting at most so many processes."""
+        while self._alarms and most_spawns > 0:
+            now = self._clock.boottime()
+            if self._alarms[0][0] > now:
+                return
+            when, _, key = heapq.heappop(self._alarms)
+            task = self._tasks.get(key)
+            if task is None or task.over or task.look_at != when:
+                continue
+            task.look_at = None
+            if task.phase is Phase.WAITING:
+                self._start(task, now)
+                most_spawns -= 1
+            else:
+                self._watch(task, now)
+
+    def reap(self) -> None:
+        """Wait for every child that has ended: our own and the orphans that became ours."""
+        now, wall = self._clock.boottime(), self._clock.wall()
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if found is None:
+                return
+            task = self._by_pid.get(found.si_pid)
+            if task is not None and not task.ending:
+                # It ended by itself, and what is left of its group goes with it. Not waited for yet, its
+                # group's number is nobody else's.
+                signal_group(task, signal.SIGKILL)
+            _, status, usage = os.wait4(found.si_pid, 0)
+            if task is None:
+                continue
+            del self._by_pid[found.si_pid]
+            task.main_gone = True
+            task.exit = _exit_of(status) | {
+                "ended_at": now,
+                "ended_wall": wall,
+                "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
+                "memory_peak": usage.ru_maxrss * 1024,
+            }
+            if task.ending:
+                self._look_at(task, now)
+            else:
+                self._end(task, task.exit)
+
+    def _start(self, task: Task, now: float) -> None:
+        spec = task.spec
+        if spec is None:
+            return
+        if spec.lease is not None and now >= self._fenced_at(task, TERM_AT):
+            task.why = Why.LEASE_LOST
+            self._end(task, {"started": False})
+            return
+        try:
+            pid = spawn(spec)
+        except CannotStart as error:
+            self._fail(task, error)
+            return
+        stat = stat_of(pid)
+        task.pid, task.start_ticks = pid, stat.start_ticks if stat else 0
+        task.started_at, task.started_wall = now, self._clock.wall()
+        task.phase = Phase.RUNNING
+        self._by_pid[pid] = task
+        self.changed[task.key] = task
+        self._confine(task, spec, pid)
+        self._watch(task, now)
+
+    def _confine(self, task: Task, spec: Spec, pid: int) -> None:
+        """Directly after the start, which is sooner than the program can do anything of weight."""
+        with suppress(OSError):
+            if spec.nice:
+                os.setpriority(os.PRIO_PROCESS, pid, spec.nice)
+        if spec.memory is None and spec.cpu is None:
+            return
+        task.memory_in_group = self._cgroups.confine(task.key, pid, memory=spec.memory, cpu=spec.cpu)
+        if spec.memory is not None and not task.memory_in_group:
+            with suppress(OSError, ValueError):
+                # Of each process by itself, at once; the whole is looked at from time to time.
+                resource.prlimit(pid, resource.RLIMIT_DATA, (spec.memory, spec.memory))
+
+    def _watch(self, task: Task, now: float) -> None:
+        """Do what the time asks for, and arrange for the next look."""
+        spec = task.spec
+        if spec is None or task.started_at is None:
+            return
+        if spec.lease is not None and now >= self._fenced_at(task, KILL_AT):
+            self._begin_end(task, Why.LEASE_LOST, now)
+        elif not task.ending:
+            self._find_reason(task, spec, task.started_at, now)
+        if not task.ending:
+            self._look_at(task, self._next_look(task, spec, task.started_at, now))
+            return
+        self._proceed_to_end(task, now)
+
+    def _find_reason(self, task: Task, spec: Spec, started_at: float, now: float) -> None:
+        if spec.lease is not None and now >= self._fenced_at(task, TERM_AT):
+            self._begin_end(task, Why.LEASE_LOST, self._fenced_at(task, KILL_AT))
+        elif spec.timeout is not None and now >= started_at + spec.timeout:
+            self._begin_end(task, Why.TIMED_OUT, now + spec.kill_grace)
+        elif spec.output_limit is not None and _size(spec) > spec.output_limit:
+            self._begin_end(task, Why.OUTPUT_LIMIT, now + spec.kill_grace)
+        elif spec.memory is not None and not task.memory_in_group and self._memory(task) > spec.memory:
+            # As the kernel does it: at once.
+            self._begin_end(task, Why.MEMORY_LIMIT, now)
+
+    def _memory(self, task: Task) -> int:
+        """Bytes the task has in memory now, with everything it started."""
+        return sum(resident_bytes(each.pid) for each in look(task, self._by_pid))
+
+    def _next_look(self, task: Task, spec: Spec, started_at: float, now: float) -> float:
+        times = []
+        if spec.lease is not None:
+            times.append(self._fenced_at(task, TERM_AT))
+        if spec.timeout is not None:
+            times.append(started_at + spec.timeout)
+        if spec.output_limit is not None:
+            times.append(now + _OUTPUT_EVERY)
+        if spec.memory is not None and not task.memory_in_group:
+            times.append(now + _MEMORY_EVERY)
+        return min(times, default=float("inf"))
+
+    def _begin_end(self, task: Task, why: str, kill_at: float) -> None:
+        if task.why is None:
+            task.why = str(why)
+            self._remember_family(task)
+            signal_group(task, signal.SIGTERM)
+            self.changed[task.key] = task
+        task.kill_at = kill_at if task.kill_at is None else min(task.kill_at, kill_at)
+
+    def _proceed_to_end(self, task: Task, now: float) -> None:
+        """TERM was sent: wait for the family to go, then make it go."""
+        kill_at = now if task.kill_at is None else task.kill_at
+        task.killing = task.killing or now >= kill_at
+        if task.killing:
+            left = kill_family(task, self._by_pid) and now < kill_at + _KILL_PATIENCE
+        else:
+            left = bool(look(task, self._by_pid))
+        if task.main_gone and not left:
+            self._end(task, task.exit)
+            return
+        if task.killing:
+            pause = _KILL_EVERY if now < kill_at + _KILL_PATIENCE else _STUCK_EVERY
+        else:
+            pause = min(_LOOK_EVERY, kill_at - now)
+        self._look_at(task, now + pause)
+
+    def _remember_family(self, task: Task) -> None:
+        # Before TERM: those that lose their parents by it are known then.
+        look(task, self._by_pid)
+
+    def _fenced_at(self, task: Task, share: float) -> float:
+        if task.spec is None or task.spec.lease is None:
+            return float("inf")
+        return max(task.renewed_at, self._renewed_at) + share * task.spec.lease
+
+    def _fail(self, task: Task, error: CannotStart) -> None:
+        task.phase = Phase.FAILED
+        task.exit = {"what": error.what, "errno": error.errno, "error": error.text}
+        task.spec = None
+        self.changed[task.key] = task
+
+    def _end(self, task: Task, how: dict[str, Any]) -> None:
+        limited = task.spec is not None and (task.spec.memory is not None or task.spec.cpu is not None)
+        if (limited and self._cgroups.settle(task.key)) or task.why == Why.MEMORY_LIMIT:
+            how = {**how, "oom": True}
+        task.phase, task.exit, task.spec = Phase.ENDED, how, None
+        task.seen.clear()
+        self.changed[task.key] = task
+
+    def _look_at(self, task: Task, when: float) -> None:
+        """Unless it is looked at before that anyway."""
+        if when != float("inf") and (task.look_at is None or when < task.look_at):
+            task.look_at = when
+            heapq.heappush(self._alarms, (when, next(self._order), task.key))
+
+
+def _exit_of(status: int) -> dict[str, Any]:
+    code = os.waitstatus_to_exitcode(status)
+    return {"exit_code": code} if code >= 0 else {"signal": -code}
+
+
+def _size(spec: Spec) -> int:
+    total = 0
+    for path in (spec.stdout, spec.stderr):
+        with suppress(OSError):
+            total += Path(path).stat().st_size
+    return total

@@ -1,0 +1,89 @@
+"""What agent and keeper say to each other: frames of JSON over a unix socket in the agent's folder.
+
+A frame is its length in four bytes, then a list of messages. Both sides begin with `hello`; the rest is:
+
+    agent   spawn    start this command under `key`, at `at` and not before; said twice it is the same
+            stop     end `key`: TERM, up to `grace` seconds, KILL of everything it started
+            renew    the server was asked at `sent_at` and has renewed everything except what to `stop`
+            forget   the ends of `keys` are known and kept elsewhere
+            quit     end once nothing runs; with `now`, end what runs first
+    keeper  state    how `key` is: waiting, running, ended, failed (could not be started) or lost
+
+Every version answers `hello` and `quit`; the others belong to the protocol's number. Times are seconds of
+CLOCK_BOOTTIME. The newest session that says hello is the one that is listened to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+PROTOCOL: Final = 1
+SOCKET_NAME: Final = "keeper.sock"
+LOG_NAME: Final = "keeper.log"
+LOCK_NAME: Final = "keeper.lock"
+JOURNAL_NAME: Final = "keeper.journal"
+READY: Final = b"ready\n"
+
+_LENGTH: Final = struct.Struct(">I")
+_LONGEST_FRAME: Final = 256 * 1024 * 1024
+
+Message = dict[str, Any]
+
+
+class Garbled(ValueError):
+    """The other side sent something that is no frame."""
+
+
+def pack(messages: Sequence[Message]) -> bytes:
+    # Paths and variables that are no UTF-8 are lone surrogates in Python; ASCII escapes carry them unharmed.
+    body = json.dumps(messages, separators=(",", ":")).encode("ascii")
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Bytes in, messages out; what is not whole yet waits."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        self._buffer += data
+        found: list[Message] = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            if length > _LONGEST_FRAME:
+                raise Garbled(f"a frame of {length} bytes")
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            found += _messages(bytes(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return found
+
+
+def _messages(body: bytes) -> list[Message]:
+    try:
+        messages = json.loads(body)
+    except ValueError as error:
+        raise Garbled(str(error)) from error
+    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+        raise Garbled("not a list of messages")
+    return messages
+
+
+class SocketPath:
+    """The socket's address through its open folder: the path itself may be longer than a socket's may be."""
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def __enter__(self) -> str:
+        return f"/proc/self/fd/{self._descriptor}/{SOCKET_NAME}"
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)

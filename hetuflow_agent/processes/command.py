@@ -1,0 +1,127 @@
+"""What is handed to the keeper, and what comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import UUID
+
+from hetuflow_agent.keeper.record import Phase
+from hetuflow_agent.keeper.wire import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`key` names it for good: the same one twice is one process.
+
+    Durations are seconds, `at` and `renewed_at` seconds of boottime.
+    """
+
+    key: UUID
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    stdout: Path
+    stderr: Path
+    # NAME=value out of `env` that no other command has.
+    marker: str
+    at: float = 0.0
+    timeout: float | None = None
+    kill_grace: float = 30.0
+    # None: it may go on without word from the server.
+    lease: float | None = None
+    renewed_at: float = 0.0
+    # Most bytes that stdout and stderr may have together.
+    output_limit: int | None = None
+    # Bytes it may have in memory with everything it started, and how much of the CPUs it may use.
+    memory: int | None = None
+    cpu: float | None = None
+    nice: int = 0
+    # Of the host; None: our own.
+    user: str | None = None
+
+    def message(self) -> Message:
+        return {
+            "op": "spawn",
+            "key": str(self.key),
+            "argv": list(self.argv),
+            "cwd": str(self.cwd),
+            "env": dict(self.env),
+            "stdout": str(self.stdout),
+            "stderr": str(self.stderr),
+            "marker": self.marker,
+            "at": self.at,
+            "timeout": self.timeout,
+            "kill_grace": self.kill_grace,
+            "lease": self.lease,
+            "renewed_at": self.renewed_at,
+            "output_limit": self.output_limit,
+            "memory": self.memory,
+            "cpu": self.cpu,
+            "nice": self.nice,
+            "user": self.user,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be started: what was at fault, and how the system puts it."""
+
+    what: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How work ended: a process by an exit code or a signal, other work with a reason if it failed."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    # Why the keeper ended it; None when it ended by itself.
+    why: str | None = None
+    # It could not be started.
+    failure: Failure | None = None
+    # Nobody knows how it ended; this is why.
+    lost: str | None = None
+    started: bool = True
+    # Seconds of processor time and the most memory in bytes, where they are known.
+    cpu_seconds: float | None = field(default=None, compare=False)
+    memory_peak: int | None = field(default=None, compare=False)
+    # The kernel, or the keeper in its place, ended something of it for want of memory.
+    oom: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Instant:
+    """A moment in the life of a process: on boottime while that boot lasts, else on the wall clock."""
+
+    boottime: float | None
+    wall: float
+
+
+def instant_of(state: Message, name: str, boot_id: str) -> Instant | None:
+    wall = state.get(f"{name}_wall")
+    if wall is None:
+        return None
+    return Instant(state[f"{name}_at"] if state["boot_id"] == boot_id else None, wall)
+
+
+def exit_of(state: Message) -> Exit:
+    """The exit that a state which is over tells."""
+    match state["phase"]:
+        case Phase.FAILED:
+            return Exit(failure=Failure(state["what"], state["error"]), started=False)
+        case Phase.LOST:
+            return Exit(lost=state["reason"])
+    return Exit(
+        exit_code=state.get("exit_code"),
+        signal=state.get("signal"),
+        why=state["why"],
+        started=state.get("started", True),
+        cpu_seconds=state.get("cpu_seconds"),
+        memory_peak=state.get("memory_peak"),
+        oom=state.get("oom", False),
+    )

@@ -1,0 +1,233 @@
+"""The connection to the keeper: finds it running or starts it; replaces an idle one of another version."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final
+
+import structlog
+
+from hetuflow_agent.keeper import wire
+from hetuflow_core.errors import HostBlocked
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
+
+_PROGRAM: Final = Path(wire.__file__).with_name("__main__.py")
+# A new keeper first ends what one that was killed has left.
+_START_SECONDS: Final = 30.0
+_HELLO_SECONDS: Final = 10.0
+_RENEW_SECONDS: Final = 1.0
+_TRIES: Final = 5
+_PAUSE: Final = 0.05
+_LAST_WAIT: Final = 0.2
+_MOST_LOG_BYTES: Final = 1024 * 1024
+_READ: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    pid: int
+    version: str
+    protocol: int
+    boot_id: str
+    running: int
+    # Whether tasks are in a control group of the keeper's, and which limits that can set.
+    cgroup: bool
+    controllers: tuple[str, ...]
+    # Of everything the keeper knows, by key.
+    states: dict[str, wire.Message]
+
+
+class KeeperLink:
+    def __init__(self, folder: Path, *, session: str, version: str, cgroups: bool = True) -> None:
+        self._options = () if cgroups else ("--no-cgroups",)
+        self._folder = folder
+        self._session = session
+        self._version = version
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+        self._unpacker = wire.Unpacker()
+        self._popen: subprocess.Popen[bytes] | None = None
+        self._renewal_lock = threading.Lock()
+        self._renewal: socket.socket | None = None
+
+    @property
+    def connected(self) -> bool:
+        return self._streams is not None
+
+    async def connect(self) -> Greeting:
+        """Meet the keeper; raises HostBlocked when there is none to be had."""
+        for _ in range(_TRIES):
+            greeting = await self._meet()
+            if greeting is None:
+                await asyncio.to_thread(self._launch)
+                greeting = await self._meet()
+            if greeting is None:
+                await asyncio.sleep(_PAUSE)
+            elif greeting.version == self._version or not await self._replace(greeting):
+                return greeting
+        raise HostBlocked(
+            f"The keeper process cannot be started: see {self._folder / wire.LOG_NAME} for why."
+        )
+
+    def send(self, messages: Sequence[wire.Message]) -> None:
+        if self._streams is not None:
+            self._streams[1].write(wire.pack(messages))
+
+    async def receive(self) -> list[wire.Message] | None:
+        """The next messages; None when the keeper has gone."""
+        if self._streams is None:
+            return None
+        try:
+            data = await self._streams[0].read(_READ)
+            return self._unpacker.feed(data) if data else None
+        except (OSError, wire.Garbled):
+            return None
+
+    async def hang_up(self) -> None:
+        streams, self._streams = self._streams, None
+        if streams is not None:
+            streams[1].close()
+            with suppress(OSError):
+                await streams[1].wait_closed()
+
+    async def close(self) -> None:
+        """Leave the keeper to itself; it goes when nothing runs."""
+        await self.hang_up()
+        with self._renewal_lock:
+            self._close_renewal()
+        popen, self._popen = self._popen, None
+        if popen is not None:
+            with suppress(subprocess.TimeoutExpired):
+                await asyncio.to_thread(popen.wait, _LAST_WAIT)
+            # It may live on without us; subprocess would complain that nobody waited for it.
+            popen.returncode = popen.returncode or 0
+
+    def renew(self, sent_at: float, stop: Sequence[str]) -> None:
+        """Pass on when the last heartbeat that succeeded was sent, and what it did not renew.
+
+        From any thread and on a connection of its own: a busy event loop must not cost a lease.
+        """
+        frame = wire.pack([{"op": "renew", "sent_at": sent_at, "stop": list(stop)}])
+        with self._renewal_lock:
+            for last in (False, True):
+                try:
+                    if self._renewal is None:
+                        self._renewal = self._open_renewal()
+                    self._renewal.sendall(frame)
+                except OSError as error:
+                    self._close_renewal()
+                    if last:
+                        log.warning("A lease could not be renewed at the keeper.", error=str(error))
+                else:
+                    return
+
+    async def _meet(self) -> Greeting | None:
+        """None when nobody answers."""
+        await self.hang_up()
+        try:
+            with wire.SocketPath(self._folder) as address:
+                self._streams = await asyncio.open_unix_connection(address)
+        except OSError:
+            return None
+        self._unpacker = wire.Unpacker()
+        self.send([{"op": "hello", "session": self._session, "protocol": wire.PROTOCOL}])
+        heard: list[wire.Message] | None = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HELLO_SECONDS):
+                while heard is not None and not heard:
+                    heard = await self.receive()
+        if not heard or heard[0]["op"] != "hello":
+            await self.hang_up()
+            return None
+        hello, *states = heard
+        return Greeting(
+            hello["pid"],
+            hello["version"],
+            hello["protocol"],
+            hello["boot_id"],
+            hello["running"],
+            bool(hello.get("cgroup")),
+            tuple(hello.get("controllers", ())),
+            {state["key"]: state for state in states},
+        )
+
+    async def _replace(self, greeting: Greeting) -> bool:
+        """Whether the keeper made room; one of our protocol that still runs something is kept."""
+        if greeting.running:
+            if greeting.protocol != wire.PROTOCOL:
+                raise HostBlocked(
+                    f"The keeper of {self._folder} is of version {greeting.version} and still runs "
+                    f"{greeting.running} tasks: start that version's agent, or wait until they have ended."
+                )
+            return False
+        log.info(
+            "Replacing an idle keeper of another version.", keeper=greeting.pid, version=greeting.version
+        )
+        self.send([{"op": "quit"}])
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HELLO_SECONDS):
+                while await self.receive() is not None:
+                    pass
+        await self.hang_up()
+        return True
+
+    def _launch(self) -> None:
+        former, self._popen = self._popen, None
+        try:
+            if former is not None:
+                former.wait(_START_SECONDS)
+            with self._open_log() as stderr:
+                self._popen = subprocess.Popen(  # noqa: S603  our own program
+                    [
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        str(_PROGRAM),
+                        str(self._folder),
+                        self._version,
+                        *self._options,
+                    ],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    env={},
+                    start_new_session=True,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise HostBlocked(f"The keeper process cannot be started ({error}).") from error
+        if self._popen.stdout is not None:
+            with self._popen.stdout as stdout:
+                stdout.readline()  # READY, or nothing when it ended at once; meeting it tells which
+
+    def _open_log(self) -> BinaryIO:
+        path = self._folder / wire.LOG_NAME
+        file = os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600), "ab")
+        if file.tell() > _MOST_LOG_BYTES:
+            file.truncate(0)
+        return file
+
+    def _open_renewal(self) -> socket.socket:
+        client = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            client.settimeout(_RENEW_SECONDS)
+            with wire.SocketPath(self._folder) as address:
+                client.connect(address)
+            client.sendall(wire.pack([{"op": "hello", "session": self._session, "listens": False}]))
+        except OSError:
+            client.close()
+            raise
+        return client
+
+    def _close_renewal(self) -> None:
+        client, self._renewal = self._renewal, None
+        if client is not None:
+            client.close()

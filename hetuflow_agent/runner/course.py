@@ -1,0 +1,117 @@
+"""How far one attempt has come: what its steps share, and what any of them may need to ask."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from hetuflow_agent.executors.interface import Execution, Plan
+from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT, Fence, fence
+from hetuflow_agent.outbox import JournalEntry
+from hetuflow_agent.processes.command import Instant
+from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.runner.classify import Ending
+from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_core.messages import Assignment
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner")
+
+# Timers ring up to a millisecond early; the rest is slept.
+NEARLY: Final = 0.002
+_KILL: Final = "kill"
+
+
+class Course:
+    def __init__(
+        self, assignment: Assignment, workshop: Workshop, *, resumed: bool = False, child: Child | None = None
+    ) -> None:
+        """`resumed`: of an earlier life, so its folder is there; `child`: what the keeper has of it."""
+        self.assignment = assignment
+        self.workshop = workshop
+        self.clock = workshop.clock
+        self.directory = workshop.data.claim(assignment.instance_id, assignment.claim_no)
+        self.resumed = resumed or child is not None
+        # The first reason somebody had to end it.
+        self.ending: Ending | None = None
+        self.renewed_at = workshop.clock.boottime()
+        self.start_sent = False
+        # Whether it goes on at the keeper, without us.
+        self.left = False
+        self.plan: Plan | None = None
+        self.child = child
+        self.execution: Execution | None = None
+        self.started_at: int | None = None
+        self.nudge = asyncio.Event()
+        self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
+
+    @property
+    def lease(self) -> float:
+        return self.assignment.lease_ms / 1000
+
+    @property
+    def runs(self) -> bool:
+        """Whether a process, or an execution in the agent, is at work."""
+        return self.execution is not None or (self.child is not None and self.child.running)
+
+    def request_end(self, ending: Ending) -> None:
+        """End it for this reason; the first reason counts. From the event loop's thread."""
+        if self.ending is None:
+            self.ending = ending
+        self.nudge.set()
+
+    @property
+    def cwd(self) -> Path:
+        workdir = self.assignment.run.workdir
+        return self.directory.work if workdir is None else Path(workdir)
+
+    async def until(self, deadline: float) -> None:
+        """Return when boottime has reached `deadline`, never before, unless the end is asked for."""
+        if self.asked_to_end() or deadline <= self.clock.boottime():
+            return
+        alarm = self.workshop.timers.set(deadline, self.nudge.set)
+        try:
+            while not self.asked_to_end() and (left := deadline - self.clock.boottime()) > 0:
+                if left <= NEARLY:
+                    await asyncio.sleep(left)
+                else:
+                    self.nudge.clear()
+                    await self.nudge.wait()
+        finally:
+            alarm.cancel()
+
+    def forget_child(self) -> None:
+        if self.child is not None:
+            self.workshop.processes.forget(self.assignment.token)
+
+    def server_ms(self, instant: Instant | None) -> int | None:
+        if instant is None:
+            return None
+        if instant.boottime is None:
+            return int(instant.wall * 1000)
+        return self.workshop.server_clock.ms_at(instant.boottime)
+
+    def asked_to_end(self) -> bool:
+        return self.ending is not None
+
+    @property
+    def bound_to_lease(self) -> bool:
+        return self.assignment.on_lost == _KILL
+
+    def lost_lease(self) -> bool:
+        held = fence(self.clock.boottime(), self.renewed_at, self.lease) is Fence.LEAVE
+        return self.bound_to_lease and not held
+
+    def grace(self) -> float:
+        grace = self.assignment.kill_grace_ms / 1000
+        match self.ending:
+            case Ending.AGENT_SHUTDOWN:
+                return min(grace, self.workshop.stop_grace)
+            case Ending.LEASE_LOST:
+                return (KILL_AT - TERM_AT) * self.lease
+        return grace
+
+    def entry(self) -> JournalEntry:
+        return JournalEntry(self.assignment, self.directory.root.name)

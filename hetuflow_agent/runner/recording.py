@@ -1,0 +1,119 @@
+"""The ways out of an attempt: its result on record, the work given back, or everything about it dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from hetuflow_agent.runner.artifacts import ArtifactFault
+from hetuflow_agent.runner.classify import FAILURES, Ending, Verdict
+from hetuflow_agent.runner.course import Course
+from hetuflow_agent.runner.outputs import collect_output
+from hetuflow_core.errors import HetuflowError, HostBlocked
+from hetuflow_core.messages import Finish
+from hetuflow_core.states import InstanceStatus
+
+
+async def record(course: Course, verdict: Verdict | None) -> None:
+    if verdict is None:
+        await drop(course)
+        return
+    assignment, workshop = course.assignment, course.workshop
+    verdict, output = await _collect(course, verdict)
+    ended = course.server_ms(course.child.ended if course.child is not None else None)
+    finish = Finish(
+        instance_id=assignment.instance_id,
+        token=assignment.token,
+        status=verdict.status,
+        started_at=course.started_at,
+        finished_at=workshop.server_clock.now_ms() if ended is None else ended,
+        exit_code=verdict.exit_code,
+        signal=verdict.signal,
+        oom=verdict.oom,
+        reason=verdict.reason,
+        message=verdict.message,
+        output=output,
+        usage=verdict.usage,
+    )
+    workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES)
+    try:
+        await workshop.outbox.put(finish, course.directory.root.name)
+    except HostBlocked as error:
+        # The keeper goes on remembering it.
+        course.log.error(  # noqa: TRY400  the traceback adds nothing
+            "A result could not be kept on disk; it is reported from memory.", error=error.message
+        )
+    else:
+        course.forget_child()
+    workshop.desk.submit(finish)
+
+
+async def _collect(course: Course, verdict: Verdict) -> tuple[Verdict, dict[str, Any] | None]:
+    """What the work has left behind besides its log."""
+    if course.started_at is None:
+        return verdict, None
+    verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
+    return await _take_outputs(course, verdict), output
+
+
+async def _take_outputs(course: Course, verdict: Verdict) -> Verdict:
+    carrier, good = course.workshop.carrier, verdict.status is InstanceStatus.SUCCEEDED
+    if carrier is None or not course.assignment.run.outputs:
+        return verdict
+    try:
+        await carrier.take_outputs(course.assignment, course.cwd, required=good)
+    except ArtifactFault as fault:
+        course.log.warning("Files of a task are not kept.", error=str(fault))
+        if good:
+            return replace(verdict, status=InstanceStatus.FAILED, reason=fault.reason, message=str(fault))
+    return verdict
+
+
+async def end_unspawned(course: Course) -> None:
+    match course.ending:
+        case Ending.CANCELLED:
+            await record(course, Verdict(InstanceStatus.CANCELLED))
+        case Ending.AGENT_SHUTDOWN | Ending.LEASE_LOST if course.start_sent:
+            # It may count as running at the server, where a release would not be heard.
+            await record(course, Verdict(InstanceStatus.LOST, course.ending.value))
+        case Ending.AGENT_SHUTDOWN | Ending.LEASE_LOST:
+            await give_back(course)
+        case _:
+            await drop(course)
+
+
+async def give_back(course: Course) -> None:
+    try:
+        await course.workshop.desk.release(course.assignment.instance_id, course.assignment.token)
+    except HetuflowError as error:
+        course.log.info("A reservation could not be given back and will expire.", error=error.message)
+    await drop(course)
+
+
+async def drop(course: Course) -> None:
+    """Nobody wants anything more of this claim."""
+    workshop, token = course.workshop, course.assignment.token
+    workshop.claims.let_go(token)
+    await workshop.shipper.drop(token)
+    await asyncio.to_thread(course.directory.remove)
+    try:
+        await workshop.outbox.forget(token)
+    except HostBlocked as error:
+        course.log.warning("A dropped claim stays in the journal.", error=error.message)
+    course.forget_child()
+
+
+async def break_off(course: Course, error: Exception) -> None:
+    if course.child is not None:
+        course.child.stop(0.0, Ending.UNWANTED)
+        await course.child.wait()
+    if course.execution is not None:
+        await course.execution.end(0.0)
+        course.execution.close()
+    if course.start_sent or course.child is not None:
+        await record(
+            course, Verdict(InstanceStatus.FAILED, "executor_error", f"{type(error).__name__}: {error}")
+        )
+    else:
+        await give_back(course)

@@ -1,0 +1,259 @@
+"""A job's `run`: what is executed, by which executor, with what."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from hetuflow_core.jobfile.artifact_reader import read_artifacts
+from hetuflow_core.jobfile.documents import (
+    DEFAULT_EXPECTED_STATUS,
+    DEFAULT_METHOD,
+    DEFAULT_REDIRECTS,
+    DEFAULT_SHELL,
+    ArtifactSpec,
+    Executor,
+    HttpCall,
+    OtherCall,
+    PythonCall,
+    Run,
+)
+from hetuflow_core.jobfile.given import Given, Section, each, listed
+from hetuflow_core.jobfile.nodes import plain
+from hetuflow_core.jobfile.template_reader import read_template
+from hetuflow_core.jobfile.unsupported import supported
+
+RUN_KEYS: Final = (*Executor, "shell", "with", "env", "workdir", "user", "artifacts")
+HTTP_KEYS: Final = ("url", "method", "headers", "body", "json", "expected_status", "redirects")
+PYTHON_KEYS: Final = ("function", "kwargs")
+
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_SHELL: Final = re.compile(r"/?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+_EXECUTOR: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+_METHOD: Final = re.compile(r"[A-Z]{1,32}")
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+_STATUS: Final = re.compile(r"[1-5](xx|[0-9]{2})")
+# What the connection itself says; a second one would contradict it.
+_CONNECTION_HEADERS: Final = frozenset(
+    {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
+)
+_MOST_REDIRECTS: Final = 10
+# The agent sets these; a value from the file would be lost without a word.
+_AGENT_VARIABLES: Final = frozenset(
+    {
+        *("HETUFLOW_TASK_ID", "HETUFLOW_INSTANCE_ID", "HETUFLOW_ATTEMPT", "HETUFLOW_SCHEDULED_AT"),
+        *("HETUFLOW_NAMESPACE", "HETUFLOW_JOB", "HETUFLOW_OUTPUT", "HETUFLOW_PROGRESS"),
+        *("HETUFLOW_SHARD_INDEX", "HETUFLOW_SHARD_TOTAL", "TRACEPARENT"),
+    }
+)
+
+
+def read_run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
+    foreign = tuple(path.removeprefix("run.") for path in unsupported if path.startswith("run."))
+    faults_before = len(given.faults)
+    section = given.section(RUN_KEYS, unnamed=foreign)
+    if section is None:
+        return None
+    section = supported(section, "run.", unsupported)
+    executors = [executor for executor in Executor if executor in section.present]
+    if len(executors) > 1:
+        given.refuse(f"{' and '.join(executors)} exclude each other: keep one of them.")
+    elif not executors and len(given.faults) == faults_before:
+        # An unknown or unsupported executor is already a fault, and says more.
+        given.refuse(f"nothing says what to run: use {listed(Executor)}.")
+    _refuse_idle(section, executors)
+    script = section.read("script", _script, None)
+    shell = section.read("shell", lambda given: given.matching(_SHELL, "a shell such as bash or sh"), None)
+    return Run(
+        command=section.read("command", _command, None),
+        script=script,
+        python=section.read("python", _python, None),
+        http=section.read("http", _http, None),
+        other=_other(section),
+        shell=shell or DEFAULT_SHELL if script is not None else shell,
+        env=section.read("env", _environment, {}),
+        workdir=section.read("workdir", _workdir, None),
+        user=section.read(
+            "user", lambda given: given.matching(_USER, "the name of a user of the host"), None
+        ),
+        artifacts=section.read("artifacts", read_artifacts, ArtifactSpec()),
+    )
+
+
+def read_json_template(given: Given) -> Any:
+    """Any JSON value, every text in it a template."""
+    before = len(given.faults)
+    _check_texts(given)
+    return plain(given.node) if len(given.faults) == before else None
+
+
+def _check_texts(given: Given) -> None:
+    value = given.node.value
+    if isinstance(value, str):
+        read_template(given)
+    elif isinstance(value, Mapping):
+        for item in (given.entries() or {}).values():
+            _check_texts(item)
+    elif isinstance(value, tuple):
+        for item in given.items() or []:
+            _check_texts(item)
+
+
+def _refuse_idle(section: Section, executors: list[Executor]) -> None:
+    """What the executor would not look at is refused, because nobody would notice that it has no effect."""
+    present = section.present
+    if "shell" in present and Executor.SCRIPT not in executors:
+        present["shell"].refuse("only a script has a shell: remove it, or use script.")
+    if "with" in present and Executor.OTHER not in executors:
+        present["with"].refuse("goes with executor: name the executor it is for, or remove it.")
+    if all(key in present and not present[key].is_empty() for key in ("user", "workdir", "artifacts")):
+        # The agent brings and takes files with its own rights, so not where the user decides what is a file.
+        present["artifacts"].refuse("a user's task has files in its fresh directory only: remove workdir.")
+    for executor in (Executor.HTTP, Executor.PYTHON):
+        if executors == [executor]:
+            for key in ("env", "workdir", "user", "artifacts"):
+                if key in present and not present[key].is_empty():
+                    present[key].refuse(f"{executor} starts no process of its own: remove it.")
+
+
+def _command(given: Given) -> tuple[str, ...] | None:
+    if isinstance(given.node.value, str):
+        given.refuse("must be a list of arguments, such as [echo, hello]: for a line of shell use script.")
+        return None
+    arguments = each(given, read_template)
+    if given.node.value == ():
+        given.refuse("the list is empty: name the program to run.")
+    elif arguments and not arguments[0]:
+        given.refuse("the program's name is empty: name the program to run.")
+    return arguments or None
+
+
+def _script(given: Given) -> str | None:
+    text = given.text()
+    if text is not None and not text.strip():
+        given.refuse("the script is empty: write what to run.")
+    return text
+
+
+def _python(given: Given) -> PythonCall | None:
+    section = given.section(PYTHON_KEYS)
+    if section is None:
+        return None
+    function = section.require(
+        "function",
+        lambda given: given.matching(_FUNCTION, "a module and a function, such as acme.reports:nightly"),
+        "name the function as module:function",
+    )
+    kwargs = section.read("kwargs", _named_values, None)
+    return PythonCall(function=function, kwargs=kwargs) if function is not None else None
+
+
+def _http(given: Given) -> HttpCall | None:
+    section = given.section(HTTP_KEYS)
+    if section is None:
+        return None
+    url = section.require("url", _url, "say what to request")
+    method = section.read(
+        "method", lambda given: given.matching(_METHOD, "a method such as GET or POST"), DEFAULT_METHOD
+    )
+    if "body" in section.present and "json" in section.present:
+        given.refuse("body and json exclude each other: keep one of them.")
+    expected = section.read("expected_status", _expected_status, DEFAULT_EXPECTED_STATUS)
+    call = HttpCall(
+        url=url or "",
+        method=method,
+        headers=section.read("headers", _headers, {}),
+        body=section.read("body", read_template, None),
+        json=section.read("json", read_json_template, None),
+        expected_status=expected,
+        redirects=section.read("redirects", _redirects, DEFAULT_REDIRECTS),
+    )
+    return call if url is not None else None
+
+
+def _url(given: Given) -> str | None:
+    text = read_template(given)
+    if text is None or text.startswith("{{"):
+        return text
+    if not text.lower().startswith(("http://", "https://")):
+        given.refuse("must begin with http:// or https://.")
+        return None
+    if "@" in urlsplit(text.partition("{{")[0]).netloc:
+        given.refuse("holds a user or password: put them into headers instead.")
+        return None
+    return text
+
+
+def _headers(given: Given) -> dict[str, str]:
+    headers = {}
+    for name, value in (given.entries() or {}).items():
+        if not _HEADER.fullmatch(name):
+            value.refuse("is not the name of a header: use letters, digits and -.")
+        elif name.lower() in _CONNECTION_HEADERS:
+            value.refuse(f"{name} is set by the connection itself: remove it.")
+        text = read_template(value)
+        if text is not None:
+            headers[name] = text
+    return headers
+
+
+def _expected_status(given: Given) -> tuple[str, ...] | None:
+    expected = "a status such as 200, or a class such as 2xx"
+    if isinstance(given.node.value, tuple):
+        statuses = each(given, lambda item: item.matching(_STATUS, expected))
+    else:
+        status = given.matching(_STATUS, expected)
+        statuses = (status,) if status is not None else ()
+    return tuple(sorted(set(statuses))) or None
+
+
+def _redirects(given: Given) -> int | None:
+    return given.integer(0, _MOST_REDIRECTS)
+
+
+def _other(section: Section) -> OtherCall | None:
+    name = section.read("executor", _executor_name, None)
+    if name is None:
+        return None
+    return OtherCall(executor=name, options=section.read("with", _named_values, {}))
+
+
+def _executor_name(given: Given) -> str | None:
+    name = given.matching(_EXECUTOR, "the name of an executor that agents have")
+    if name in tuple(Executor):
+        given.refuse(f"{name} has a key of its own: write run: {{{name}: …}}.")
+        return None
+    return name
+
+
+def _named_values(given: Given) -> dict[str, Any] | None:
+    if given.entries() is None:
+        return None
+    value: dict[str, Any] | None = read_json_template(given)
+    return value
+
+
+def _environment(given: Given) -> dict[str, str]:
+    environment = {}
+    for name, value in (given.entries() or {}).items():
+        if not _VARIABLE.fullmatch(name):
+            value.refuse("a variable's name has letters, digits and _, and no digit first: rename it.")
+        elif name in _AGENT_VARIABLES:
+            value.refuse(f"{name} is set by the agent: use another name.")
+        text = read_template(value)
+        if text is not None:
+            environment[name] = text
+    return environment
+
+
+def _workdir(given: Given) -> str | None:
+    text = given.text()
+    if text is not None and not text.startswith("/"):
+        given.refuse("must be an absolute path, or null for a fresh directory per instance.")
+    elif text is not None and "{{" in text:
+        given.refuse("is not a template: write the path itself.")
+    return text

@@ -1,0 +1,51 @@
+"""Schedules: what they say (`ScheduleSpec`), when they fire (`occurrences`), what comes (`upcoming`)."""
+
+from hetuflow_core.schedule.cron_syntax import CronExpression, parse_cron
+from hetuflow_core.schedule.jitter import jittered
+from hetuflow_core.schedule.occurrences import cron_occurrences, occurrences
+from hetuflow_core.schedule.spec import (
+    DEFAULT_MISFIRE_CAP,
+    DEFAULT_MISFIRE_GRACE,
+    DEFAULT_TIMEZONE,
+    AnyBlackout,
+    Blackout,
+    CalendarUse,
+    DailyBlackout,
+    Dst,
+    Fold,
+    Gap,
+    Misfire,
+    MisfirePolicy,
+    Overlap,
+    ScheduleSpec,
+)
+from hetuflow_core.schedule.upcoming import Coming, Skip, SkipCode, skip_reason, upcoming
+from hetuflow_core.schedule.zones import zone
+
+__all__ = [
+    "DEFAULT_MISFIRE_CAP",
+    "DEFAULT_MISFIRE_GRACE",
+    "DEFAULT_TIMEZONE",
+    "AnyBlackout",
+    "Blackout",
+    "CalendarUse",
+    "Coming",
+    "CronExpression",
+    "DailyBlackout",
+    "Dst",
+    "Fold",
+    "Gap",
+    "Misfire",
+    "MisfirePolicy",
+    "Overlap",
+    "ScheduleSpec",
+    "Skip",
+    "SkipCode",
+    "cron_occurrences",
+    "jittered",
+    "occurrences",
+    "parse_cron",
+    "skip_reason",
+    "upcoming",
+    "zone",
+]

@@ -1,0 +1,233 @@
+"""Cron expressions as people write them, to the sets of numbers they mean; every fault names its field.
+
+    [second] minute hour day-of-month month day-of-week
+
+Fields take `*`, numbers, names (JAN, MON), ranges `a-b` (also over the end: FRI-MON), steps `*/n`, `a-b/n`
+and `a/n`, and lists of these. Days of the month also take `L` (the last), `LW` (the last of Monday to Friday)
+and `15W` (the one of Monday to Friday that is nearest to the 15th, in the same month); days of the week also
+take `FRI#2` (the second Friday) and `FRIL` or `L5` (the last one). `?` is `*` in either. Sunday is 0 and 7.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from hetuflow_core.errors import Invalid
+
+MACROS: Final[Mapping[str, str]] = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+LAST: Final = 0
+"""Stands for the last one where days are counted from 1: `L` is day 0, `FRIL` the 0th Friday."""
+
+_LONGEST: Final = 1000
+_MOST_DIGITS: Final = 4
+_SHOWN: Final = 64
+_PARSED: Final = 8192
+_MONTH_LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EVERY_DAY: Final = frozenset(range(1, 32))
+_HOURS_PER_DAY: Final = 24
+_DAYS_PER_WEEK: Final = 7
+_MOST_OF_A_WEEKDAY: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    low: int
+    high: int
+    names: tuple[str, ...] = ()
+    first_name: int = 0
+
+    def number(self, text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+            value = int(text)
+        elif text.lower() in self.names:
+            value = self.names.index(text.lower()) + self.first_name
+        else:
+            example = f", or a name such as {self.names[0].upper()}" if self.names else ""
+            raise _fault(self, f'"{text[:_SHOWN]}" is not a number{example}')
+        if not self.low <= value <= self.high:
+            raise _fault(self, f"{value} is not between {self.low} and {self.high}")
+        return value
+
+
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+_SECOND: Final = _Field("second", 0, 59)
+_MINUTE: Final = _Field("minute", 0, 59)
+_HOUR: Final = _Field("hour", 0, 23)
+_DAY: Final = _Field("day of month", 1, 31)
+_MONTH: Final = _Field("month", 1, 12, _MONTHS, 1)
+_WEEKDAY: Final = _Field("day of week", 0, 7, _WEEKDAYS)
+
+_NEAREST: Final = re.compile(r"(\d{1,4})w", re.IGNORECASE)
+_NTH: Final = re.compile(r"([a-z]+|\d{1,4})#(\d{1,4})", re.IGNORECASE)
+_LAST_WEEKDAY: Final = re.compile(r"l(\d{1,4})|(\d{1,4}|[a-z]{3})l", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # each is parsed once, and a cheap key of what is kept
+class CronExpression:
+    """What an expression means. Days of the week count from Monday = 0, as Python does."""
+
+    seconds: tuple[int, ...]
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    months: frozenset[int]
+    # None: the field is `*` or names every day, and leaves it to the other one. Both given: either suffices.
+    days: Days | None
+    weekdays: Weekdays | None
+    # Hours with a wildcard, a step or all 24 of them: it follows elapsed time, not the hands of a clock.
+    follows_elapsed_time: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Days:
+    """Days of the month; LAST is the last one, in `nearest` (to be moved to a working day) as well."""
+
+    plain: frozenset[int]
+    nearest: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Weekdays:
+    plain: frozenset[int]
+    nth: frozenset[tuple[int, int]] = frozenset()  # (weekday, which of the month); LAST is the last one
+
+
+@lru_cache(maxsize=_PARSED)
+def parse_cron(text: str) -> CronExpression:
+    """Raise `Invalid` with the reason unless this is an expression that fires some day."""
+    fields = _fields(text)
+    second, minute, hour, day, month, weekday = fields
+    hours, months = _numbers(_HOUR, hour), _numbers(_MONTH, month)
+    expression = CronExpression(
+        seconds=tuple(sorted(_numbers(_SECOND, second))),
+        minutes=tuple(sorted(_numbers(_MINUTE, minute))),
+        hours=tuple(sorted(hours)),
+        months=months,
+        days=_days(day),
+        weekdays=_weekdays(weekday),
+        follows_elapsed_time="*" in hour or "/" in hour or len(hours) == _HOURS_PER_DAY,
+    )
+    _refuse_impossible_dates(expression, day)
+    return expression
+
+
+def _fields(text: str) -> list[str]:
+    """The six fields, seconds first."""
+    written = text.strip()
+    if len(written) > _LONGEST:
+        raise Invalid(f"the cron expression is longer than {_LONGEST} characters: shorten it.")
+    if written.lower() == "@reboot":
+        raise Invalid('"@reboot" has no meaning for work that belongs to no host: use a time.')
+    if written.startswith("@"):
+        macro = MACROS.get(written.lower())
+        if macro is None:
+            raise Invalid(f'"{written[:_SHOWN]}" is not a known macro: use one of {", ".join(MACROS)}.')
+        written = macro
+    fields = written.split()
+    if len(fields) == 5:  # noqa: PLR2004 (as the message says)
+        return ["0", *fields]
+    if len(fields) == 6:  # noqa: PLR2004
+        return fields
+    raise Invalid(
+        f"a cron expression has 5 fields, or 6 with seconds first, not {len(fields)}: "
+        "write minute hour day-of-month month day-of-week, such as 0 2 * * *."
+    )
+
+
+def _numbers(field: _Field, text: str) -> frozenset[int]:
+    return frozenset(number for item in text.split(",") for number in _item(field, item))
+
+
+def _item(field: _Field, item: str) -> list[int]:
+    """One item of a list: `*`, `5`, `5-10`, each perhaps with `/n`."""
+    span, slash, step_text = item.partition("/")
+    if not item:
+        raise _fault(field, "there is nothing between two commas or at an end")
+    step = 1
+    if slash:
+        if not (
+            step_text.isascii() and step_text.isdigit() and 0 < int(step_text[:_MOST_DIGITS]) <= field.high
+        ):
+            raise _fault(field, f'"{step_text[:_SHOWN]}" is no step between 1 and {field.high}')
+        step = int(step_text[:_MOST_DIGITS])
+    top = field.high - (field is _WEEKDAY)  # Sunday is one day, although it has two numbers
+    if span == "*":
+        return list(range(field.low, top + 1, step))
+    low_text, dash, high_text = span.partition("-")
+    low = field.number(low_text)
+    if not dash:
+        return list(range(low, max(low, top) + 1, step)) if slash else [low]
+    high = field.number(high_text)
+    if low > high:  # over the end and on from the beginning: FRI-MON, 22-2
+        high += top - field.low + 1
+    size = top - field.low + 1
+    return [number if number <= field.high else number - size for number in range(low, high + 1, step)]
+
+
+def _days(text: str) -> Days | None:
+    if text == "?":
+        return None
+    plain: set[int] = set()
+    nearest: set[int] = set()
+    for item in text.split(","):
+        if item.upper() == "L":
+            plain.add(LAST)
+        elif item.upper() == "LW":
+            nearest.add(LAST)
+        elif match := _NEAREST.fullmatch(item):
+            nearest.add(_DAY.number(match[1]))
+        else:
+            plain.update(_item(_DAY, item))
+    return Days(frozenset(plain), frozenset(nearest)) if _EVERY_DAY - plain else None
+
+
+def _weekdays(text: str) -> Weekdays | None:
+    if text == "?":
+        return None
+    plain: set[int] = set()
+    nth: set[tuple[int, int]] = set()
+    for item in text.split(","):
+        if match := _NTH.fullmatch(item):
+            which = int(match[2])
+            if not 1 <= which <= _MOST_OF_A_WEEKDAY:
+                raise _fault(_WEEKDAY, f"a month has no {which}th of a weekday, only 1 to 5")
+            nth.add((_python_weekday(_WEEKDAY.number(match[1])), which))
+        elif match := _LAST_WEEKDAY.fullmatch(item):
+            nth.add((_python_weekday(_WEEKDAY.number(match[1] or match[2])), LAST))
+        else:
+            plain.update(_python_weekday(number) for number in _item(_WEEKDAY, item))
+    return Weekdays(frozenset(plain), frozenset(nth)) if len(plain) < _DAYS_PER_WEEK else None
+
+
+def _python_weekday(number: int) -> int:
+    return (number - 1) % _DAYS_PER_WEEK
+
+
+def _refuse_impossible_dates(expression: CronExpression, day: str) -> None:
+    """Every other expression fires within forty years: so long may a fifth Friday in February take."""
+    days = expression.days
+    if days is None or expression.weekdays is not None:
+        return
+    # LAST is less than any day, and every month has one.
+    if min(days.plain | days.nearest) > max(_MONTH_LENGTHS[month - 1] for month in expression.months):
+        months = ", ".join(_MONTHS[month - 1].upper() for month in sorted(expression.months))
+        raise Invalid(
+            f"this never fires: {months} has no day {day}; choose a day that exists, or L for the last."
+        )
+
+
+def _fault(field: _Field, problem: str) -> Invalid:
+    return Invalid(f"the {field.name} of the cron expression is wrong: {problem}; correct it.")

@@ -1,0 +1,108 @@
+"""What makes one server of several: its lease, its row, its namespaces, and how it hands them over."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import socket
+
+from hetuflow_core import __version__, ids
+from hetuflow_core.runtime.loop import Timers
+from hetuflow_server.http.listening import Listener
+from hetuflow_server.loops.balancer import Balancer
+from hetuflow_server.loops.roles import RoleLoops
+from hetuflow_server.services.leadership import Leadership, LeaseTimes
+from hetuflow_server.services.membership import Membership
+from hetuflow_server.services.ownership import Ownership
+from hetuflow_server.settings import ServerSettings
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.evicting import Evicting
+from hetuflow_server.store.leadership import Lease
+from hetuflow_server.store.servers import ServerIdentity
+
+_LEADER_CONNECTIONS = 3
+_BALANCE_EVERY_SECONDS = 0.5
+_OWNED_EVERY_SECONDS = 1.0
+
+
+class Cluster:
+    """The roles of one server. Its id is drawn anew at every start: no two lives are taken for one."""
+
+    def __init__(
+        self, settings: ServerSettings, database: Database, listener: Listener, timers: Timers
+    ) -> None:
+        clock, leader = timers.clock, settings.leader
+        id_ = ids.new_id(clock.now(), os.urandom(10))
+        url = settings.database.url.reveal()
+        self.leadership = Leadership(
+            Lease(url, holder=id_, ttl=leader.ttl, clock=clock),
+            _leader_database(settings),
+            clock,
+            holder=id_,
+            times=LeaseTimes(leader.ttl, leader.renew_every, leader.give_up_after),
+        )
+        self.ownership = Ownership(database, id_)
+        self.roles = RoleLoops(
+            self.leadership,
+            self.ownership,
+            timers=timers,
+            rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
+        )
+        self.membership = Membership(
+            database,
+            lambda: ServerIdentity(
+                id=id_,
+                hostname=socket.gethostname(),
+                url=settings.server.advertise_url or listener.url,
+                version=__version__,
+                weight=settings.server.weight,
+            ),
+        )
+        balancer = Balancer(
+            database, self.leadership, Evicting(database), clock, dead_after=leader.dead_after
+        )
+        beat = leader.heartbeat_every.total_seconds()
+        owned = self.roles.server_loop("namespaces owned", self.ownership.refresh, every=_OWNED_EVERY_SECONDS)
+        balancer.when_bound(owned.wake)
+        heartbeat = self.roles.server_loop(
+            "server heartbeat", self.membership.heartbeat, every=beat, backoff_max=beat
+        )
+        self.roles.duties.append(heartbeat)
+        self.loops = [
+            heartbeat,
+            self.roles.leader_loop("balancer", balancer.run_once, every=_BALANCE_EVERY_SECONDS),
+            owned,
+        ]
+
+
+class Handover:
+    """Started last and so stopped first: others take over while open requests are still being answered."""
+
+    name = "handover"
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def start(self) -> None:
+        pass
+
+    async def stop(self) -> None:
+        # A loop that is stopped again later, as a part of its own, has nothing left to do.
+        await asyncio.gather(*(loop.stop() for loop in self._cluster.roles.duties))
+        await self._cluster.membership.leave()
+        await self._cluster.leadership.stop()
+
+
+def _leader_database(settings: ServerSettings) -> Database:
+    """Open sessions that cannot sit on their locks for longer than half a lease."""
+    half = settings.leader.ttl / 2
+    return Database(
+        settings.database.url.reveal(),
+        pool_size=_LEADER_CONNECTIONS,
+        connect_timeout=settings.database.connect_timeout,
+        statement_timeout=half,
+        idle_in_transaction=half,
+        silence=half,
+        application_name="hetuflow leader",
+    )

@@ -1,0 +1,136 @@
+"""How agents and what they were told are shown to people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
+from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
+from hetuflow_server.cli.structured import as_line
+
+
+def agent_table(agents: Sequence[Agent]) -> Table:
+    columns = [
+        Column("NAME"),
+        Column("STATUS", Kind.STATUS),
+        Column("SLOTS USED"),
+        Column("NAMESPACES"),
+        Column("LABELS"),
+        Column("VERSION"),
+        Column("LAST SEEN", Kind.TIME),
+    ]
+    return Table(columns, [_row(agent) for agent in agents])
+
+
+def agent_details(agent: AgentDetail) -> list[Block]:
+    entries: list[tuple[str, Cell]] = [
+        ("id", str(agent.id)),
+        ("name", agent.name),
+        ("status", _status(agent)),
+        ("slots used", f"{agent.in_use} of {agent.slots}"),
+        ("namespaces", ", ".join(agent.namespaces)),
+        ("pools", ", ".join(agent.pools) or "default"),
+        ("labels", _labels(agent.labels)),
+        ("taints", ", ".join(agent.taints) or None),
+        ("executors", ", ".join(agent.executors) or None),
+        ("runs tasks as", ", ".join(agent.run_as) or None),
+        ("limits", _limits(agent.limit_means)),
+        ("version", agent.version),
+        ("registered", agent.registered_at),
+        ("last seen", agent.last_seen_at),
+    ]
+    sheet = Sheet([(name, cell) for name, cell in entries if cell is not None])
+    if not agent.instances:
+        return [sheet]
+    columns = [
+        Column("INSTANCE", Kind.ID),
+        Column("TASK", Kind.ID),
+        Column("JOB"),
+        Column("STATUS", Kind.STATUS),
+        Column("STARTED", Kind.TIME),
+    ]
+    rows: list[list[Cell]] = [
+        [str(one.id), str(one.task_id), f"{one.namespace}/{one.job}", one.status, one.started_at]
+        for one in agent.instances
+    ]
+    return [sheet, Table(columns, rows)]
+
+
+def command_table(commands: Sequence[AgentCommand]) -> Table:
+    columns = [
+        Column("ID", Kind.ID),
+        Column("AGENT"),
+        Column("COMMAND"),
+        Column("STATE", Kind.STATUS),
+        Column("ATTEMPTS", Kind.NUMBER),
+        Column("BY"),
+        Column("CREATED", Kind.TIME),
+        Column("WHY"),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            str(one.id),
+            one.agent,
+            one.kind,
+            one.state,
+            one.attempts,
+            one.created_by,
+            one.created_at,
+            one.error,
+        ]
+        for one in commands
+    ]
+    return Table(columns, rows)
+
+
+def command_details(command: AgentCommand) -> list[Block]:
+    entries: list[tuple[str, Cell]] = [
+        ("command", command.kind),
+        ("agent", command.agent),
+        ("state", command.state),
+        ("error", command.error),
+        *_flat(command.result or {}),
+    ]
+    return [Sheet([(name, cell) for name, cell in entries if cell is not None])]
+
+
+def _limits(means: Mapping[str, str | None] | None) -> str | None:
+    if means is None:
+        return None
+    said = [f"{name} by {how}" if how else f"{name} not limited" for name, how in means.items()]
+    return ", ".join(said)
+
+
+def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Cell]]:
+    entries: list[tuple[str, Cell]] = []
+    for name, value in result.items():
+        if isinstance(value, Mapping):
+            entries += _flat(value, f"{prefix}{name} ")
+        else:
+            shown = value if isinstance(value, str | int) else as_line(value)
+            entries.append((f"{prefix}{name}".replace("_", " "), shown))
+    return entries
+
+
+def _row(agent: Agent) -> list[Cell]:
+    return [
+        agent.name,
+        _status(agent),
+        f"{agent.in_use} of {agent.slots}",
+        ", ".join(agent.namespaces),
+        _labels(agent.labels),
+        agent.version,
+        agent.last_seen_at,
+    ]
+
+
+def _status(agent: Agent) -> str:
+    """What was decided about it, and whether it is there at all."""
+    if agent.reachable or agent.status == "offline":
+        return agent.status
+    return "unreachable" if agent.status == "online" else f"{agent.status}, unreachable"
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in labels.items())

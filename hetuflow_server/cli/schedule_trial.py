@@ -1,0 +1,21 @@
+"""Trying out a schedule without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.jobfile import schedule_from_document
+from hetuflow_core.resources import ComingFire
+from hetuflow_core.schedule import upcoming
+from hetuflow_core.schedule.preview import preview
+from hetuflow_server.services.coming_fires import shown
+
+_NAME = "trial"
+
+
+def tried_out(document: Mapping[str, Any], after: datetime, count: int) -> list[ComingFire]:
+    spec = schedule_from_document({"name": _NAME, **document})
+    return shown(spec, preview(upcoming(spec, UUID(int=0), {}, after), count), None)

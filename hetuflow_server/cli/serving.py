@@ -1,0 +1,23 @@
+"""Running a server; apart from the command, so that listing servers need not load one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.logging import configure_logging
+from hetuflow_server.app.server import build_server
+from hetuflow_server.settings import ServerSettings
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.server")
+
+
+def serve(config_path: Path | None) -> int:
+    settings = load_settings(ServerSettings, config_path=config_path)
+    configure_logging(settings.log.level, settings.log.format)
+    application = build_server(settings, on_ready=lambda url: log.info("Listening.", url=url))
+    return run_application(application, loop_factory=uvloop.new_event_loop)

@@ -1,0 +1,83 @@
+"""Applying what documents say about limits: named ones, and those jobs have of their own.
+
+After everything else of an apply, because limits are locked last, and all of them in one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetuflow_core.errors import Fault, Invalid
+from hetuflow_core.jobfile import Document, JobSpec, LimitSpec
+from hetuflow_core.limits import Scope
+from hetuflow_core.resources import AppliedDocument, ApplyAction
+from hetuflow_server.services.access import Principal
+from hetuflow_server.store import access as access_store, limits as limit_store
+from hetuflow_server.store.database import Connection
+from hetuflow_server.store.limits import OwnLimit
+
+
+async def apply_limits(
+    connection: Connection, principal: Principal, specs: Sequence[Document]
+) -> list[AppliedDocument]:
+    """Write the limits of these documents; refuse jobs that name limits there are not."""
+    named = [spec for spec in specs if isinstance(spec, LimitSpec)]
+    jobs = [spec for spec in specs if isinstance(spec, JobSpec)]
+    for spec in named:
+        principal.require_namespace(spec.namespace)
+    if not named and not jobs:
+        return []
+    namespaces = await access_store.namespace_ids(
+        connection, sorted({spec.namespace for spec in named} | {spec.namespace for spec in jobs})
+    )
+    own = [OwnLimit(namespaces[spec.namespace], spec.name, _own_max(spec)) for spec in jobs]
+    scopes = [Scope(namespaces[spec.namespace], spec.name) for spec in named]
+    await limit_store.lock(connection, scopes, own)
+    await limit_store.set_own(connection, own)
+    items = [await _apply(connection, spec, scope) for spec, scope in zip(named, scopes, strict=True)]
+    await _refuse_undefined(connection, specs, namespaces)
+    return items
+
+
+async def _apply(connection: Connection, spec: LimitSpec, scope: Scope) -> AppliedDocument:
+    changed = await limit_store.change(connection, scope, spec.max)
+    if changed is None and not await limit_store.create(connection, scope, spec.max):
+        # Another has made it meanwhile.
+        changed = await limit_store.change(connection, scope, spec.max)
+    action = ApplyAction.CREATED
+    if changed is not None:
+        action = ApplyAction.CHANGED if changed else ApplyAction.UNCHANGED
+    changes = ["max"] if changed else []
+    return AppliedDocument(spec.kind.value, spec.namespace, spec.name, action, changes=changes)
+
+
+async def _refuse_undefined(
+    connection: Connection, specs: Sequence[Document], namespaces: dict[str, int]
+) -> None:
+    faults = []
+    wanted: dict[str, set[str]] = {}
+    for spec in specs:
+        if isinstance(spec, JobSpec) and spec.limits:
+            wanted.setdefault(spec.namespace, set()).update(spec.limits)
+    defined = {
+        namespace: await limit_store.defined(connection, namespaces[namespace], sorted(scopes))
+        for namespace, scopes in sorted(wanted.items())
+    }
+    for place, spec in enumerate(specs):
+        if isinstance(spec, JobSpec):
+            faults += [
+                Fault(
+                    f"documents[{place}].limits",
+                    f"the namespace {spec.namespace} has no limit {scope}: define it with a document of kind "
+                    "limit, or with hetuflow limit create.",
+                )
+                for scope in spec.limits
+                if scope not in defined[spec.namespace]
+            ]
+    if faults:
+        raise Invalid("Jobs name limits that are not defined.", code="limit.not_defined", faults=faults)
+
+
+def _own_max(spec: JobSpec) -> int | None:
+    concurrency = spec.concurrency
+    return concurrency.max if concurrency.key is None else concurrency.per_key

@@ -1,0 +1,76 @@
+"""Polls as the dispatcher sees them: who asks, for how much, and what it is dealt."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from datetime import timedelta
+from uuid import UUID
+
+from hetuflow_core.placement import AgentFacts, Resources
+from hetuflow_server.store.records import Claimed
+
+
+@dataclass(frozen=True, slots=True)
+class Dealt:
+    claimed: list[Claimed]
+
+
+NOTHING = Dealt([])
+
+
+@dataclass(eq=False, slots=True)
+class Asker:
+    """A poll that waits for work."""
+
+    facts: AgentFacts
+    session_id: UUID
+    request_id: UUID
+    served: frozenset[int]
+    free: int
+    slots: int
+    prefetch: timedelta
+    # What is left of the agent's resources, as it says itself; all of them if it does not.
+    free_resources: Resources = field(default_factory=Resources)
+    # Whether this very request may have been given something before, by an answer that was lost.
+    repeated: bool = True
+    # Whether it may be dealt rows: not before it was looked at whether it was given some before.
+    hungry: bool = False
+    # Sent home before its time, because there may be something else to tell.
+    dismissed: bool = False
+    answer: asyncio.Future[Dealt] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    # Done after its first round; until then what it may have been given before is looked for.
+    looked: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    @property
+    def new(self) -> bool:
+        return not self.looked.done()
+
+    @property
+    def agent_id(self) -> UUID:
+        return self.facts.agent_id
+
+    @property
+    def load(self) -> float:
+        return 1 - self.free / self.slots
+
+    def settle(self, dealt: Dealt) -> None:
+        if not self.answer.done():
+            self.answer.set_result(dealt)
+
+    def dismiss(self) -> None:
+        """Go without work, after the first look at the earliest."""
+        self.dismissed = True
+        if self.new:
+            self.looked.add_done_callback(lambda _: self.settle(NOTHING))
+        else:
+            self.settle(NOTHING)
+
+    def fail(self, error: Exception) -> None:
+        self.note_look()
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+    def note_look(self) -> None:
+        if not self.looked.done():
+            self.looked.set_result(None)

@@ -1,0 +1,120 @@
+"""Capacity under limits: how much a claim may take, and what whoever ends a claim gives back.
+
+Counts are taken in the transaction that reserves and given back in the one that ends or releases, so they
+are right whatever dies in between. Limits are locked last; see `store/limits.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import UUID
+
+from hetuflow_core.fairness import Head
+from hetuflow_core.limits import Scope, admit, room
+from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.store import key_transitions, limits
+from hetuflow_server.store.database import Connection
+from hetuflow_server.store.records import Claimable, Freed
+from hetuflow_server.stream.hints import Topic, namespace_topic
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Which rows of a batch there is room for."""
+
+    refused: frozenset[UUID] = frozenset()
+    # Keys that are taken now: whatever else of them is due need not be looked at again.
+    full_keys: frozenset[Scope] = frozenset()
+
+
+EVERYBODY = Admission()
+
+
+class Capacity:
+    def __init__(self, classes: PlacementClasses) -> None:
+        self.classes = classes
+
+    async def room(self, connection: Connection, heads: Iterable[Head]) -> dict[Head, int]:
+        """Return how much of each head may go, for those under a limit; the classes have been learned."""
+        limited = {
+            head: scopes for head in heads if (scopes := self._scopes(head.namespace_id, head.placement_id))
+        }
+        if not limited:
+            return {}
+        free = await limits.free(connection, {scope for scopes in limited.values() for scope in scopes})
+        rooms = {head: room(scopes, free) for head, scopes in limited.items()}
+        return {head: rows for head, rows in rooms.items() if rows is not None}
+
+    async def take(self, connection: Connection, rows: Sequence[Claimable]) -> Admission:
+        """Take what these rows need, as far as there is room, in their order."""
+        needs = [self._needs(row) for row in rows]
+        wanted = Counter(scope for scopes in needs for scope in scopes)
+        if not wanted:
+            return EVERYBODY
+        got = await limits.take(connection, wanted)
+        admitted, unused = admit(needs, got)
+        await limits.give_back(connection, unused)
+        keys = {
+            Scope(row.namespace_id, row.concurrency_key) for row in rows if row.concurrency_key is not None
+        }
+        return Admission(
+            frozenset(row.id for row, goes in zip(rows, admitted, strict=True) if not goes),
+            frozenset(key for key in keys if got[key] < wanted[key]),
+        )
+
+    async def hold_back(self, connection: Connection, keys: Iterable[Scope], prefetch: timedelta) -> int:
+        """Hold what is due of full keys, once those of them that may go are reserved."""
+        return await key_transitions.hold(connection, sorted(keys), prefetch)
+
+    async def give_back(self, connection: Connection, freed: Sequence[Freed]) -> set[Topic]:
+        """Return what these rows had taken, and let the next of their keys go; hints for after the commit."""
+        if not freed:
+            return set()
+        await self.classes.learn(connection, {row.placement_id for row in freed})
+        returned: Counter[Scope] = Counter()
+        keys = set()
+        for row in freed:
+            if row.claimed:
+                returned.update(self._scopes(row.namespace_id, row.placement_id))
+            if row.concurrency_key is not None:
+                # Also of what only waited: the next may have been waiting behind it.
+                keys.add(key := Scope(row.namespace_id, row.concurrency_key))
+                returned[key] += row.claimed
+        if not returned:
+            return set()
+        left = await limits.give_back(connection, returned)
+        await self._let_go(connection, {key: left[key] for key in keys if left.get(key, 0) > 0})
+        return {namespace_topic(scope.namespace_id) for scope in left}
+
+    async def repair(self, connection: Connection, keys: Sequence[Scope]) -> int:
+        """Let go what is held by keys that have room; return how many keys that was true for."""
+        left = await limits.give_back(connection, dict.fromkeys(keys, 0))
+        # A key without a row is used by nobody, so one may go.
+        rooms = {key: left.get(key, 1) for key in keys if left.get(key, 1) > 0}
+        return await self._let_go(connection, rooms)
+
+    async def forget_idle(self, connection: Connection, keys: Sequence[Scope]) -> int:
+        """Forget those of these keys that nothing uses and nothing waits for."""
+        await limits.give_back(connection, dict.fromkeys(keys, 0))
+        return await limits.forget_idle_keys(connection, keys)
+
+    async def _let_go(self, connection: Connection, rooms: dict[Scope, int]) -> int:
+        if not rooms:
+            return 0
+        released = await key_transitions.release(connection, rooms)
+        if idle := [key for key in rooms if key not in released]:
+            await limits.forget_idle_keys(connection, idle)
+        return len(released)
+
+    def _needs(self, row: Claimable) -> list[Scope]:
+        scopes = self._scopes(row.namespace_id, row.placement_id)
+        if row.concurrency_key is not None:
+            scopes.append(Scope(row.namespace_id, row.concurrency_key))
+        return scopes
+
+    def _scopes(self, namespace_id: int, placement_id: int) -> list[Scope]:
+        known = self.classes.get(placement_id)
+        return [Scope(namespace_id, name) for name in known.scopes] if known is not None else []

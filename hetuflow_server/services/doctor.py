@@ -1,0 +1,152 @@
+"""The doctor: looks for what should not be, and puts right what can be.
+
+Safe beside running servers: every look is one snapshot, every repair a transaction that guards for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+import msgspec
+
+from hetuflow_core import ids
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.job_versions import JobVersion, JobVersions
+from hetuflow_server.store import (
+    birth_transitions,
+    checkup,
+    limits,
+    tasks as task_store,
+    transitions,
+)
+from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.records import Ending, NewInstance
+from hetuflow_server.store.tasks import LockedTask
+
+_BATCH = 200
+_SHOWN = 5
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One kind of thing that is not as it should be."""
+
+    check: str
+    message: str
+    count: int
+    repaired: int = 0
+
+    @property
+    def left(self) -> int:
+        return self.count - self.repaired
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    database: Database
+    capacity: Capacity
+    versions: JobVersions
+
+    async def examine(self, *, repair: bool) -> list[Finding]:
+        """Return what was found, at most a batch of each kind, and how much of it was put right."""
+        found = [
+            await self._counts(repair=repair),
+            await self._tasks_without_instance(repair=repair),
+            await self._instances_without_task(repair=repair),
+            await self._instances_without_job(),
+        ]
+        return [finding for finding in found if finding.count]
+
+    async def _counts(self, *, repair: bool) -> Finding:
+        async with self.database.transaction() as connection:
+            wrong = await checkup.wrong_counts(connection)
+            if wrong and repair:
+                await checkup.lock_counts(connection)
+                # Looked at again: what was under way before the lock may have ended meanwhile.
+                wrong = await checkup.wrong_counts(connection)
+                await limits.correct(connection, {one.scope: one.under_way for one in wrong})
+        told = [f"{one.scope.name} says {one.in_use}, {one.under_way} are under way" for one in wrong]
+        return Finding(
+            "limit_counts", _sentence("Counts of limits are wrong", told), len(wrong), repair * len(wrong)
+        )
+
+    async def _tasks_without_instance(self, *, repair: bool) -> Finding:
+        async with self.database.transaction() as connection:
+            found = await checkup.tasks_without_instance(connection, _BATCH)
+            repaired = await self._revive(connection, found) if found and repair else 0
+        return Finding(
+            "tasks_without_instance",
+            _sentence("Tasks are unfinished and have no instance", found),
+            len(found),
+            repaired,
+        )
+
+    async def _instances_without_task(self, *, repair: bool) -> Finding:
+        async with self.database.transaction() as connection:
+            found = await checkup.instances_without_task(connection, _BATCH)
+            repaired = 0
+            if found and repair:
+                endings = [Ending(id_, None, InstanceStatus.CANCELLED, reason="stranded") for id_ in found]
+                ended = await transitions.end_stranded(connection, endings)
+                await self.capacity.give_back(connection, ended)
+                repaired = len(ended)
+        return Finding(
+            "instances_without_task",
+            _sentence("Instances are in the queue whose task has ended or is gone", found),
+            len(found),
+            repaired,
+        )
+
+    async def _instances_without_job(self) -> Finding:
+        async with self.database.transaction() as connection:
+            found = await checkup.instances_without_job(connection, _BATCH)
+        return Finding(
+            "instances_without_job",
+            _sentence("Instances have lost their job version or class, so cancel their tasks", found),
+            len(found),
+        )
+
+    async def _revive(self, connection: Connection, found: Sequence[UUID]) -> int:
+        """Give tasks the instance they wait for: the one their number says, or the next if that has ended."""
+        tasks = await task_store.lock_tasks(connection, found)
+        live = await task_store.live_instances(connection, tasks=list(tasks))
+        lost = {id_: one for id_, one in tasks.items() if one.finished_at is None}
+        for instance in live.values():
+            lost.pop(instance.task_id, None)
+        params = await checkup.params_of(connection, list(lost))
+        newest = [ids.instance_of(one.id, one.seq) for one in lost.values()]
+        ended = await checkup.in_history(connection, newest)
+        instances = []
+        for task in lost.values():
+            version = await self.versions.get(connection, task.job_id, task.job_version)
+            seq = task.seq + (ids.instance_of(task.id, task.seq) in ended)
+            instances.append(_instance(task, version, seq, params[task.id]))
+        await checkup.renumber(connection, [(one.task_id, one.seq) for one in instances])
+        await birth_transitions.create_instances(connection, instances)
+        return len(instances)
+
+
+def _instance(task: LockedTask, version: JobVersion, seq: int, params: dict[str, object]) -> NewInstance:
+    return NewInstance(
+        id=ids.instance_of(task.id, seq),
+        task_id=task.id,
+        namespace_id=task.namespace_id,
+        placement_id=version.placement_id,
+        job_id=task.job_id,
+        job_version=task.job_version,
+        schedule_id=task.schedule_id,
+        seq=seq,
+        attempt=task.attempts + 1,
+        priority=task.priority,
+        fire_at=task.fire_at,
+        due_at=task.due_at,
+        lease_ms=version.lease_ms,
+        concurrency_key=version.concurrency_key(params, task_id=task.id, fire_at=task.fire_at),
+    )
+
+
+def _sentence(what: str, named: Sequence[object]) -> str:
+    shown = ", ".join(map(str, named[:_SHOWN]))
+    return f"{what}: {shown}{', …' if len(named) > _SHOWN else ''}."

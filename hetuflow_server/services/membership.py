@@ -1,0 +1,35 @@
+"""Membership: this server says that it is there, so that namespaces are bound to it, and when it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import structlog
+
+from hetuflow_core.errors import DatabaseUnreachable
+from hetuflow_server.store import servers as store
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.servers import ServerIdentity
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.membership")
+
+
+class Membership:
+    def __init__(self, database: Database, identify: Callable[[], ServerIdentity]) -> None:
+        """`identify` is asked once the server listens: before that it does not know its own address."""
+        self._database = database
+        self._identify = identify
+
+    async def heartbeat(self) -> int:
+        """Be there; always 0, there is nothing to go on with."""
+        async with self._database.transaction() as connection:
+            await store.heartbeat(connection, self._identify())
+        return 0
+
+    async def leave(self) -> None:
+        """Go in order: the leader need not wait until this server counts as dead."""
+        try:
+            async with self._database.transaction() as connection:
+                await store.stop(connection, self._identify().id)
+        except DatabaseUnreachable as error:
+            log.warning("The others will have to find out that this server is gone.", error=error.message)

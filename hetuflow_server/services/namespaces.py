@@ -1,0 +1,112 @@
+"""What people do with namespaces: make, weigh, label, bind to a server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from uuid import UUID
+
+from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
+from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document
+from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest
+from hetuflow_core.roles import Role
+from hetuflow_server.services.access import Principal
+from hetuflow_server.store import access as access_store, bindings, jobs as job_store, namespaces as store
+from hetuflow_server.store.bindings import LiveServer
+from hetuflow_server.store.database import Connection, Database
+
+
+class Namespaces:
+    def __init__(self, database: Database, *, dead_after: timedelta) -> None:
+        self._database = database
+        self._dead_after = dead_after
+
+    async def list_namespaces(
+        self, principal: Principal, *, after: str | None, limit: int, cap: int
+    ) -> tuple[list[Namespace], int]:
+        """Return one more than `limit` when there are more, and the total up to just over the cap."""
+        name = principal.namespace
+        async with self._database.transaction() as connection:
+            found = await store.list_namespaces(connection, name=name, after=after, limit=limit + 1)
+            return found, await store.count_namespaces(connection, name, cap + 1)
+
+    async def namespace(self, principal: Principal, name: str) -> Namespace:
+        async with self._database.transaction() as connection:
+            return await self._find(connection, principal, name)
+
+    async def create(self, principal: Principal, asked: NamespaceRequest) -> Namespace:
+        """Make a namespace; the rules are those of a document of kind `namespace`."""
+        _require_admin(principal)
+        spec = _checked(asked.name, asked.weight, asked.labels)
+        async with self._database.transaction() as connection:
+            if not await store.create(connection, spec.name, spec.weight, spec.labels):
+                raise Conflict(
+                    f"There is a namespace {spec.name} already: change its weight or labels.",
+                    code="namespace.exists",
+                )
+            return await self._find(connection, principal, spec.name)
+
+    async def change(self, principal: Principal, name: str, asked: NamespaceChange) -> Namespace:
+        _require_admin(principal)
+        async with self._database.transaction() as connection:
+            known = await self._find(connection, principal, name)
+            spec = _checked(
+                name,
+                known.weight if asked.weight is None else asked.weight,
+                known.labels if asked.labels is None else asked.labels,
+            )
+            await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
+            return await self._find(connection, principal, name)
+
+    async def bind(self, principal: Principal, name: str, asked: BindRequest) -> Namespace:
+        """Give a namespace to a server, to stay there if it is pinned; without a server take the pin away."""
+        _require_admin(principal)
+        if asked.server is None and asked.pinned:
+            raise Invalid("Name the server to pin to, or send pinned=false to take the pin away.")
+        async with self._database.transaction() as connection:
+            namespace_id = (await access_store.namespace_ids(connection, [name]))[name]
+            if asked.server is None:
+                await bindings.unpin(connection, namespace_id)
+            else:
+                server = await self._server(connection, asked.server)
+                await bindings.assign(
+                    connection, namespace_id, server.id, server.hostname if asked.pinned else None
+                )
+            return await self._find(connection, principal, name)
+
+    async def _server(self, connection: Connection, wanted: str) -> LiveServer:
+        """Return the living server of this id, or the youngest one of this hostname."""
+        living = await bindings.live_servers(connection, self._dead_after)
+        id_ = _as_id(wanted)
+        found = [one for one in living if one.id == id_ or one.hostname == wanted]
+        if not found:
+            raise NotFound(
+                f"No server {wanted} lives: `hetuflow server list` shows ids and hostnames of those that do.",
+                code="server.not_found",
+            )
+        return found[-1]
+
+    async def _find(self, connection: Connection, principal: Principal, name: str) -> Namespace:
+        principal.require_namespace(name)
+        found = await store.list_namespaces(connection, name=name, limit=1)
+        if not found:
+            raise NotFound(f"There is no namespace {name}.", code="namespace.not_found")
+        return found[0]
+
+
+def _require_admin(principal: Principal) -> None:
+    if principal.namespace is not None or not principal.role.allows(Role.ADMIN):
+        raise Denied("Namespaces are made, changed and bound with an admin's key for all namespaces.")
+
+
+def _checked(name: str, weight: int, labels: Mapping[str, str]) -> NamespaceSpec:
+    document = {"name": name, "weight": weight, "labels": dict(labels)}
+    specs = load_documents([raw_document(document)], kind=Kind.NAMESPACE)
+    return next(spec for spec in specs if isinstance(spec, NamespaceSpec))
+
+
+def _as_id(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None

@@ -1,0 +1,91 @@
+"""The verbs that bring tasks and instances into being; beside `transitions.py`, which see."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from uuid import UUID
+
+from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.records import NewInstance, NewTask
+
+_NEW_TASKS = """
+INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
+                        priority, fire_at, due_at, deadline_at, traceparent, created_by, backfill_id)
+SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params::jsonb, priority,
+       fire_at, due_at, deadline_at, traceparent, created_by, backfill_id
+FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id)s::uuid[],
+            %(task.job_version)s::integer[], %(task.schedule_id)s::uuid[], %(task.retry_of)s::uuid[],
+            %(task.params)s::text[], %(task.priority)s::smallint[], %(task.fire_at)s::timestamptz[],
+            %(task.due_at)s::timestamptz[], %(task.deadline_at)s::timestamptz[], %(task.traceparent)s::text[],
+            %(task.created_by)s::text[], %(task.backfill_id)s::uuid[])
+  AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
+       deadline_at, traceparent, created_by, backfill_id)
+ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
+
+_NEW_INSTANCES = """
+{keys}INSERT INTO sched_task_instance
+  (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
+   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, status, held_reason)
+SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id,
+       CASE WHEN {held} IS NULL THEN 'pending' ELSE 'held' END, {held}
+FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
+            %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
+            %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
+            %(due_at)s::timestamptz[], %(lease_ms)s::integer[], %(concurrency_key)s::text[],
+            %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[], %(held_reason)s::text[])
+  AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason)
+WHERE {condition}
+ON CONFLICT (id) DO NOTHING"""
+
+# Locked, so that whoever gives a key back waits for this row to be there, and then releases it.
+_FULL_KEYS = """
+WITH full_key AS MATERIALIZED (
+  SELECT l.namespace_id, l.scope
+  FROM unnest(%(key_namespaces)s::integer[], %(keys)s::text[]) AS k(namespace_id, scope)
+  JOIN sched_limit l USING (namespace_id, scope)
+  WHERE l.in_use >= l.max ORDER BY l.namespace_id, l.scope FOR SHARE OF l)
+"""
+# What is due only later is held by the claim that meets it, if its key is taken then.
+_HELD_BY_KEY = """coalesce(n.held_reason, CASE WHEN n.due_at <= clock_timestamp() + interval '1 second'
+    AND EXISTS (SELECT FROM full_key f WHERE f.namespace_id = n.namespace_id AND f.scope = n.concurrency_key)
+  THEN 'key' END)"""
+_CREATE_UNKEYED = _NEW_INSTANCES.format(keys="", held="n.held_reason", condition="true")
+_CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, held=_HELD_BY_KEY, condition="true")
+# Tasks and their first instances in one statement; a task that was there already gets none.
+_OF_NEW_TASKS = _NEW_INSTANCES.format(
+    keys="", held="n.held_reason", condition="n.task_id IN (SELECT id FROM task)"
+)
+_CREATE = f"WITH task AS ({_NEW_TASKS}), instance AS ({_OF_NEW_TASKS}) SELECT id, created_at FROM task"
+
+
+async def create(
+    connection: Connection,
+    tasks: Sequence[NewTask],
+    instances: Sequence[NewInstance],
+) -> dict[UUID, datetime]:
+    """Insert tasks and their first instances; return those tasks that were not there already, and when."""
+    columns = {f"task.{name}": column for name, column in transpose(NewTask, tasks).items()}
+    if not any(instance.concurrency_key for instance in instances):
+        created = await connection.exec_driver_sql(_CREATE, columns | transpose(NewInstance, instances))
+        return dict(created)
+    new: dict[UUID, datetime] = dict(await connection.exec_driver_sql(_NEW_TASKS, columns))
+    await create_instances(connection, [instance for instance in instances if instance.task_id in new])
+    return new
+
+
+async def create_instances(connection: Connection, instances: Sequence[NewInstance]) -> None:
+    """Insert instances; what is due and whose concurrency key is taken is held.
+
+    Takes locks on limits: a transaction that also gives limits back does that first.
+    """
+    keys = sorted({(one.namespace_id, one.concurrency_key) for one in instances if one.concurrency_key})
+    if keys:
+        parameters = transpose(NewInstance, instances)
+        parameters |= {"key_namespaces": [key[0] for key in keys], "keys": [key[1] for key in keys]}
+        await connection.exec_driver_sql(_CREATE_KEYED, parameters)
+    elif instances:
+        await connection.exec_driver_sql(_CREATE_UNKEYED, transpose(NewInstance, instances))

@@ -1,0 +1,42 @@
+"""The verbs that release and queue fires that wait for each other; beside `transitions.py`, which see.
+
+All of them are for transactions that have locked the schedule. They wait for nobody: what somebody else has
+locked is left to staging, which looks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from hetuflow_server.store.database import Connection
+
+_RELEASE = """
+UPDATE sched_task_instance SET status = 'pending', held_reason = NULL
+WHERE id = ANY(ARRAY(
+  SELECT id FROM sched_task_instance
+  WHERE id = ANY(%(ids)s::uuid[]) AND held_reason IN ('overlap', 'queue')
+  ORDER BY id FOR UPDATE SKIP LOCKED))
+  AND status = 'held'
+RETURNING id"""
+
+_QUEUE = """
+UPDATE sched_task_instance SET held_reason = 'queue'
+WHERE id = ANY(ARRAY(
+  SELECT id FROM sched_task_instance
+  WHERE id = ANY(%(ids)s::uuid[]) AND held_reason = 'overlap'
+  ORDER BY id FOR UPDATE SKIP LOCKED))
+  AND status = 'held'
+RETURNING id"""
+
+
+async def release(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
+    """Let fires go that waited for another of their schedule."""
+    rows = await connection.exec_driver_sql(_RELEASE, {"ids": list(ids)})
+    return set(rows.scalars())
+
+
+async def queue(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
+    """Note that due fires wait for the one before them."""
+    rows = await connection.exec_driver_sql(_QUEUE, {"ids": list(ids)})
+    return set(rows.scalars())

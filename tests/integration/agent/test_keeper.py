@@ -1,0 +1,432 @@
+"""The keeper as a process: what it holds while agents come and go, and what becomes of it when it dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import psutil
+import pytest
+
+from hetuflow_agent.keeper import wire
+from hetuflow_agent.keeper.cgroups import Cgroups
+from hetuflow_agent.keeper.clock import HostClock
+from hetuflow_agent.keeper.journal import Journal
+from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
+from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, stat_of
+from hetuflow_agent.keeper.record import Phase, Spec, Task
+from hetuflow_agent.keeper.table import Table
+from hetuflow_agent.processes.command import Command, Exit, exit_of
+from hetuflow_agent.processes.processes import Child, Processes
+from hetuflow_agent.runner.classify import classify
+from hetuflow_core.messages import LimitMeans
+from hetuflow_core.states import InstanceStatus
+from tests.support.processes import gone
+from tests.support.waiting import wait_until, wait_until_async
+
+FOR_EVER = "exec sleep 600"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    # Longer than the address of a socket may be.
+    folder = tmp_path / ("long" * 40)
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+@asynccontextmanager
+async def agent(folder: Path, *, version: str = "1", end: bool = False) -> AsyncIterator[Processes]:
+    """An agent's life as far as the keeper sees it."""
+    processes = Processes(folder, session=str(uuid4()), version=version, end_on_stop=end)
+    await processes.start()
+    try:
+        yield processes
+    finally:
+        await processes.stop()
+
+
+def command(folder: Path, script: str, **more: object) -> Command:
+    key = uuid4()
+    return Command(
+        key=key,
+        argv=["bash", "-c", script],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "MARK": str(key)},
+        stdout=folder / f"{key}.out",
+        stderr=folder / f"{key}.err",
+        marker=f"MARK={key}",
+        **more,  # type: ignore[arg-type]  # fields of Command
+    )
+
+
+def program(folder: Path, version: str) -> list[str]:
+    entry = Path(wire.__file__).with_name("__main__.py")
+    return [sys.executable, "-I", "-S", str(entry), str(folder), version]
+
+
+@contextmanager
+def launched(folder: Path, version: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A keeper that no agent has met yet."""
+    with subprocess.Popen(program(folder, version), stdout=subprocess.PIPE) as keeper:
+        assert keeper.stdout is not None
+        assert keeper.stdout.readline() == wire.READY
+        try:
+            yield keeper
+        finally:
+            keeper.terminate()
+
+
+async def running(child: Child) -> int:
+    await wait_until_async(lambda: child.running, what="the process")
+    assert child.pid is not None
+    return child.pid
+
+
+def pid_of(processes: Processes) -> int:
+    assert processes.keeper_pid is not None
+    return processes.keeper_pid
+
+
+async def test_without_control_groups_only_memory_is_limited(folder: Path) -> None:
+    processes = Processes(folder, session="s", version="1", end_on_stop=True, cgroups=False)
+    await processes.start()
+    try:
+        assert processes.limit_means == LimitMeans(memory="rlimit", cpu=None)
+    finally:
+        await processes.stop()
+
+
+async def test_a_command_ignores_no_signal_its_keeper_survives(folder: Path) -> None:
+    task = command(folder, "grep SigIgn /proc/self/status")
+    async with agent(folder, end=True) as processes:
+        os.kill(pid_of(processes), signal.SIGHUP)
+        assert (await processes.spawn(task).exit).exit_code == 0
+    ignored = int(task.stdout.read_text().split()[1], 16)
+    assert ignored & (1 << signal.SIGHUP - 1) == 0
+
+
+async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:
+    tasks = [command(folder, f"sleep 0.2; echo {n}; exit {n}") for n in (0, 7)]
+    async with agent(folder) as first:
+        for child in [first.spawn(task) for task in tasks]:
+            await running(child)
+        keeper = pid_of(first)
+    # Nobody is connected; when both have ended the keeper goes too, and leaves its journal.
+    await wait_until_async(lambda: gone(keeper))
+    async with agent(folder) as second:
+        assert pid_of(second) != keeper
+        children = [second.adopt(task.key) for task in tasks]
+        assert [child and child.exit.result().exit_code for child in children] == [0, 7]
+        assert second.adopt(uuid4()) is None
+        for task in tasks:
+            second.forget(task.key)
+    async with agent(folder) as third:
+        assert third.adopt(tasks[0].key) is None
+
+
+async def test_the_next_agent_watches_and_ends_what_the_first_one_started(folder: Path) -> None:
+    ended, cancelled = command(folder, "sleep 1; exit 3"), command(folder, FOR_EVER)
+    async with agent(folder) as first:
+        for child in [first.spawn(ended), first.spawn(cancelled)]:
+            await running(child)
+        keeper = pid_of(first)
+    async with agent(folder) as second:
+        assert pid_of(second) == keeper
+        first_child, second_child = second.adopt(ended.key), second.adopt(cancelled.key)
+        assert first_child is not None
+        assert second_child is not None
+        second_child.stop(1.0, "cancelled")
+        assert await second_child.wait() == Exit(signal=signal.SIGTERM, why="cancelled")
+        assert await first_child.wait() == Exit(exit_code=3)
+
+
+async def test_the_same_key_twice_is_one_process(folder: Path) -> None:
+    task = command(folder, f"echo ran >> {folder}/runs")
+    async with agent(folder) as processes:
+        assert (await processes.spawn(task).wait()).exit_code == 0
+        assert (await processes.spawn(task).wait()).exit_code == 0
+    assert (folder / "runs").read_text() == "ran\n"
+
+
+async def test_it_starts_at_the_instant_and_never_before(folder: Path) -> None:
+    async with agent(folder) as processes:
+        at = psutil.time.clock_gettime(psutil.time.CLOCK_BOOTTIME) + 0.3
+        child = processes.spawn(command(folder, "true", at=at))
+        await child.wait()
+        assert child.started is not None
+        assert child.started.boottime is not None
+        assert 0 <= child.started.boottime - at < 0.2
+
+
+async def test_stopped_before_its_instant_it_never_runs(folder: Path) -> None:
+    async with agent(folder) as processes:
+        at = psutil.time.clock_gettime(psutil.time.CLOCK_BOOTTIME) + 600
+        child = processes.spawn(command(folder, f"touch {folder}/ran", at=at))
+        child.stop(5.0, "cancelled")
+        assert await child.wait() == Exit(why="cancelled", started=False)
+    assert not (folder / "ran").exists()
+
+
+async def test_a_timeout_is_kept_while_no_agent_is_there(folder: Path) -> None:
+    task = command(folder, FOR_EVER, timeout=0.8, kill_grace=0.2)
+    async with agent(folder) as first:
+        pid = await running(first.spawn(task))
+    await wait_until_async(lambda: gone(pid))
+    async with agent(folder) as second:
+        child = second.adopt(task.key)
+        assert child is not None
+        assert (await child.wait()).why == "timed_out"
+
+
+async def test_when_the_keeper_is_killed_its_processes_go_and_are_lost(folder: Path) -> None:
+    script = "trap '' TERM; setsid sleep 600 & echo $!; wait; wait"
+    task, exited = command(folder, script), command(folder, "exit 5")
+    async with agent(folder) as processes:
+        child, over = processes.spawn(task), processes.spawn(exited)
+        pid = await running(child)
+        grandchild = int(await wait_until_async(lambda: task.stdout.exists() and task.stdout.read_text()))
+        await over.wait()
+        former = pid_of(processes)
+        os.kill(former, signal.SIGKILL)
+        assert await child.wait() == Exit(lost="keeper_lost")
+        assert gone(pid)
+        assert gone(grandchild)
+        # The new one works, and still knows what the old one saw to its end.
+        assert (await processes.spawn(command(folder, "exit 4")).wait()).exit_code == 4
+        assert pid_of(processes) != former
+    async with agent(folder) as second:
+        known = second.adopt(exited.key)
+        assert known is not None
+        assert known.exit.result().exit_code == 5
+
+
+async def test_both_killed_the_next_pair_finds_everything(folder: Path) -> None:
+    """No agent there when the keeper dies: its processes live on until somebody comes, and no longer."""
+    task = command(folder, FOR_EVER)
+    async with agent(folder) as first:
+        pid = await running(first.spawn(task))
+        keeper = pid_of(first)
+    os.kill(keeper, signal.SIGKILL)
+    await wait_until_async(lambda: gone(keeper))
+    assert not gone(pid)
+    async with agent(folder) as second:
+        child = second.adopt(task.key)
+        assert child is not None
+        assert child.exit.result() == Exit(lost="keeper_lost")
+        assert gone(pid)
+
+
+async def test_an_idle_keeper_of_another_version_is_replaced_and_a_busy_one_is_kept(folder: Path) -> None:
+    task = command(folder, FOR_EVER)
+    with launched(folder, "1") as former:
+        async with agent(folder, version="2") as newer:
+            assert former.wait(10) == 0
+            replaced = pid_of(newer)
+            await running(newer.spawn(task))
+        async with agent(folder, version="3", end=True) as newest:
+            assert pid_of(newest) == replaced
+            child = newest.adopt(task.key)
+            assert child is not None
+            child.stop(0.0, "cancelled")
+            await child.wait()
+    wait_until(lambda: gone(replaced))
+
+
+async def test_a_busy_keeper_of_another_protocol_is_left_alone(folder: Path) -> None:
+    """Said by a keeper of our own making: there is no other protocol yet."""
+    with wire.SocketPath(folder) as address:
+
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            hello = {"op": "hello", "protocol": 0, "version": "0", "pid": 1, "boot_id": "x", "running": 2}
+            writer.write(wire.pack([hello]))
+            await reader.read(1000)
+            writer.close()
+
+        server = await asyncio.start_unix_server(answer, address)
+        processes = Processes(folder, session="s", version="1")
+        with pytest.raises(Exception, match="still runs 2 tasks: start that version's agent"):
+            await processes.start()
+        await processes.stop()
+        server.close()
+
+
+async def test_what_no_agent_claims_is_ended_and_forgotten(folder: Path) -> None:
+    task = command(folder, FOR_EVER)
+    async with agent(folder) as first:
+        pid = await running(first.spawn(task))
+    async with agent(folder) as second:
+        assert second.abandon_unclaimed() == 1
+        await wait_until_async(lambda: gone(pid))
+
+
+async def test_told_to_end_it_ends_everything_and_goes(folder: Path) -> None:
+    async with agent(folder, end=True) as processes:
+        pid = await running(processes.spawn(command(folder, "trap '' TERM; while :; do sleep 0.1; done")))
+        keeper = pid_of(processes)
+    assert gone(pid)
+    assert gone(keeper)
+
+
+async def test_more_memory_than_allowed_costs_the_whole_family_its_life(folder: Path) -> None:
+    """Each process by itself stays below; the keeper looks at all of them together."""
+    hog = "import time; block = bytearray(60 * 1024 * 1024); print('full', flush=True); time.sleep(600)"
+    script = f'for i in 1 2 3; do {sys.executable} -I -c "{hog}" & done; wait'
+    async with agent(folder, end=True) as processes:
+        child = processes.spawn(command(folder, script, memory=150 * 1024 * 1024))
+        end = await child.wait()
+        modest = processes.spawn(command(folder, "exit 0", memory=150 * 1024 * 1024))
+        assert await modest.wait() == Exit(exit_code=0)
+    assert end.oom
+    assert end.exit_code is None
+
+
+async def test_one_process_cannot_have_more_memory_than_the_task(folder: Path) -> None:
+    script = f'{sys.executable} -I -c "bytearray(400 * 1024 * 1024)"'
+    async with agent(folder, end=True) as processes:
+        task = command(folder, script, memory=100 * 1024 * 1024)
+        end = await processes.spawn(task).wait()
+    assert end.exit_code != 0
+    assert end.oom or "MemoryError" in task.stderr.read_text()
+
+
+async def test_tasks_stand_back_for_other_programs(folder: Path) -> None:
+    task = command(folder, "sleep 0.2; ps -o ni= -p $$", nice=7)
+    async with agent(folder, end=True) as processes:
+        assert (await processes.spawn(task).wait()).exit_code == 0
+    assert task.stdout.read_text().split() == ["7"]
+
+
+async def test_a_group_finds_what_hides_from_its_environment(folder: Path) -> None:
+    script = f"(setsid env -i bash -c 'echo $$ > {folder}/hidden; exec sleep 600' &) ; exec sleep 600"
+    async with agent(folder, end=True) as processes:
+        if not processes.in_group:
+            pytest.skip("this user may not make control groups here")
+        child = processes.spawn(command(folder, script))
+        await running(child)
+        hidden = int(
+            await wait_until_async(lambda: (folder / "hidden").exists() and (folder / "hidden").read_text())
+        )
+        os.kill(pid_of(processes), signal.SIGKILL)
+        assert await child.wait() == Exit(lost="keeper_lost")
+        await wait_until_async(lambda: gone(hidden))
+
+
+async def test_it_is_small(folder: Path) -> None:
+    async with agent(folder) as processes:
+        keeper = psutil.Process(pid_of(processes))
+        assert keeper.memory_info().rss < 40 * 1024 * 1024
+        assert keeper.num_threads() == 1
+        modules = {Path(mapped.path).name for mapped in keeper.memory_maps()}
+        assert not any("msgspec" in name for name in modules)
+        assert stat_of(keeper.pid) is not None
+        assert os.getsid(keeper.pid) == keeper.pid
+    mode = (folder / wire.LOCK_NAME).stat().st_mode
+    assert mode & 0o777 == 0o600
+
+
+def intent(key: UUID, boot: str, *, pid: int | None = None, ticks: int | None = None) -> Task:
+    phase = Phase.WAITING if pid is None else Phase.RUNNING
+    return Task(
+        str(key), phase, f"MARK={key}", boot, pid=pid, start_ticks=ticks, started_at=1.0, started_wall=2.0
+    )
+
+
+async def test_after_a_reboot_ends_are_told_and_all_else_is_lost(folder: Path) -> None:
+    ran, ended, meant = uuid4(), uuid4(), uuid4()
+    done = intent(ended, "another boot", pid=os.getpid(), ticks=1)
+    done.phase, done.exit = Phase.ENDED, {"exit_code": 9, "ended_at": 3.0, "ended_wall": 4.0}
+    journal = Journal(folder / wire.JOURNAL_NAME)
+    journal.open([intent(ran, "another boot", pid=os.getpid(), ticks=1), done])
+    journal.intend([intent(meant, "another boot")])
+    journal.close()
+    with (folder / wire.JOURNAL_NAME).open("ab") as file:
+        file.write(b'{"intent":{"key":"cut o')
+    async with agent(folder) as processes:
+        children = {key: processes.adopt(key) for key in (ran, ended, meant)}
+        assert {key: child and child.exit.result() for key, child in children.items()} == {
+            ran: Exit(lost="host_reboot"),
+            ended: Exit(exit_code=9),
+            meant: Exit(lost="host_reboot"),
+        }
+        known = children[ended]
+        assert known is not None
+        assert known.ended is not None
+        # On the wall clock, because the other one began anew.
+        assert (known.ended.boottime, known.ended.wall) == (None, 4.0)
+
+
+async def test_an_intent_without_a_process_is_lost(folder: Path) -> None:
+    key = uuid4()
+    journal = Journal(folder / wire.JOURNAL_NAME)
+    journal.open([])
+    journal.intend([intent(key, boot_id())])
+    journal.close()
+    async with agent(folder) as processes:
+        child = processes.adopt(key)
+        assert child is not None
+        assert child.exit.result() == Exit(lost="keeper_lost")
+
+
+def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
+    """The journal is a device that is always full: the start is refused, and the job is not to blame."""
+    journal = Journal(folder / wire.JOURNAL_NAME)
+    journal._descriptor = os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC)
+    table = Table(journal, boot_id(), {}, HostClock(), Cgroups(None, folder))
+    task = command(folder, f"touch {folder}/ran")
+    table.accept([Spec.read(task.message())])
+    table.run_due(1)
+    (refused,) = table.take_changed()
+    assert (refused.phase, refused.exit["what"], refused.pid) == (Phase.FAILED, "journal", None)
+    verdict = classify(exit_of(refused.state()), None)
+    assert verdict is not None
+    assert (verdict.status, verdict.reason) == (InstanceStatus.LOST, "agent_blocked")
+    assert not (folder / "ran").exists()
+    journal.close()
+
+
+def test_the_journal_forgets_and_shrinks(folder: Path) -> None:
+    path = folder / wire.JOURNAL_NAME
+    journal = Journal(path)
+    journal.open([])
+    keys = [uuid4() for _ in range(100)]
+    tasks = [intent(key, boot_id(), pid=5, ticks=6) for key in keys]
+    journal.intend(tasks)
+    journal.forget([str(key) for key in keys[:99]])
+    assert set(journal.load()) == {str(keys[99])}
+    before = path.stat().st_size
+    journal.open(journal.load().values())
+    journal.close()
+    assert path.stat().st_size < before / 50
+    assert set(Journal(path).load()) == {str(keys[99])}
+
+
+def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        identity = identity_of(stranger.pid)
+        assert identity is not None
+        assert is_living(identity)
+        for other in (
+            Identity(identity.pid, identity.start_ticks - 1, identity.boot_id),
+            Identity(identity.pid, identity.start_ticks, "another boot"),
+        ):
+            assert not is_living(other)
+            assert end_leftovers([Leftover(other, f"MARK={uuid4()}")]) == 0
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_two_keepers_do_not_share_a_folder(folder: Path) -> None:
+    with launched(folder, "1") as first:
+        assert subprocess.run(program(folder, "1"), check=False, timeout=30).returncode == 3
+        first.send_signal(signal.SIGTERM)
+        assert first.wait(10) == 0
+    assert not (folder / wire.SOCKET_NAME).exists()

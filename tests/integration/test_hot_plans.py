@@ -1,0 +1,106 @@
+"""Statements of the hot path name their rows by key and stay in the partitions of their ids, once planned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from hetuflow_core import ids
+from hetuflow_server.store import queue, tasks as task_store, transitions
+from hetuflow_server.store.connection import Lane
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.store.records import Ending
+
+ROWS = 20
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+def parameters() -> dict[str, Any]:
+    """Values for every statement below: rows of today."""
+    now = datetime.now(UTC)
+    tasks = [ids.new_id(now, uuid4().bytes) for _ in range(ROWS)]
+    instances = [ids.instance_of(task, 1) for task in tasks]
+    first, last = ids.range_of(instances)
+    uuids: list[UUID] = [uuid4() for _ in range(ROWS)]
+    nothing: list[None] = [None] * ROWS
+    return {
+        **dict.fromkeys((field.name for field in fields(Ending)), nothing),
+        **dict.fromkeys(("token", "tokens", "agent_id", "session_id", "request_id"), uuids),
+        **dict.fromkeys(("seq", "attempts", "losses"), [1] * ROWS),
+        "id": tasks,
+        "ids": instances,
+        "instance_id": instances,
+        "status": ["failed"] * ROWS,
+        "due_at": [now] * ROWS,
+        "reservation": timedelta(seconds=10),
+        "first": first,
+        "last": last,
+    }
+
+
+STATEMENTS = {
+    "reserve": transitions._RESERVE,
+    "start": transitions._START,
+    "succeed": transitions._SUCCEED,
+    "finish": transitions._END_BY_OWNER,
+    "write tasks": transitions._WRITE_TASKS,
+    "lock tasks": task_store._LOCK_OF_INSTANCES,
+    "stored tokens": task_store._STORED_OUTCOMES,
+    "renew": queue._RENEW,
+    "look up": queue._LOOK_UP,
+}
+
+
+def explain(connection: psycopg.Connection[Any], statement: str) -> list[dict[str, Any]]:
+    """The nodes of the plan that is kept, as it is executed with these parameters."""
+    names = list(dict.fromkeys(_PARAMETER.findall(statement)))
+    numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", statement)
+    values = parameters()
+    connection.execute("DEALLOCATE ALL")
+    connection.execute(f"PREPARE hot AS {numbered}".encode())
+    with psycopg.ClientCursor(connection) as cursor:
+        places = ", ".join(f"%({name})s" for name in names)
+        cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE hot ({places})".encode(), values)
+        row = cursor.fetchone()
+    assert row is not None
+    return list(nodes(row[0][0]["Plan"]))
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from nodes(child)
+
+
+async def test_hot_statements_go_by_key_within_the_partitions_of_their_ids(
+    database: Database, fresh_database_url: str
+) -> None:
+    today = datetime.now(UTC).date()
+    for spec in (TASKS, HISTORY):
+        await Partitions(database, spec).create([today + timedelta(days=day) for day in range(-12, 3)])
+    with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as connection:
+        for lane in (Lane.ORDINARY, Lane.PLANNED):
+            connection.execute(lane.value, prepare=False)
+            for name, statement in STATEMENTS.items():
+                check(f"{name}, {lane}", explain(connection, statement), by_key=lane is Lane.PLANNED)
+
+
+def check(name: str, found: list[dict[str, Any]], *, by_key: bool) -> None:
+    scans = [node for node in found if "Scan" in node["Node Type"] and "Relation Name" in node]
+    assert scans, name
+    if by_key:
+        assert not [node for node in scans if node["Node Type"] == "Seq Scan"], name
+    in_queue = {node.get("Index Name") for node in found if "Index" in node["Node Type"]}
+    in_queue = {name for name in in_queue if re.match("sched_task_instance_(?!history)", name)}
+    # Never by status: that would be all that is claimed, which may be much.
+    assert in_queue <= {"sched_task_instance_pkey"}, (name, in_queue)
+    partitions = {node["Relation Name"] for node in scans if re.search(r"_p\d{8}$", node["Relation Name"])}
+    # Today's, and another one when midnight is near.
+    assert len(partitions) <= 2, (name, partitions)

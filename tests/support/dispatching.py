@@ -1,0 +1,111 @@
+"""A dispatcher on its own database, with the queue filled by hand."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+
+from hetuflow_core.placement import AgentFacts
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.services.askers import Asker
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.dispatcher import Dispatcher
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.store.database import Database
+from hetuflow_server.stream.hints import Hints
+
+BACKLOG = """
+INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
+                                 status, priority, fire_at, due_at, lease_ms)
+SELECT gen_random_uuid(), gen_random_uuid(), %(namespace)s, %(placement)s, gen_random_uuid(), 1, 1, 1,
+       'pending', 500, now() + %(due_in)s, now() + %(due_in)s, 300000
+FROM generate_series(1, %(rows)s)"""
+
+
+class Bench:
+    def __init__(self, url: str, database: Database, dispatcher: Dispatcher, hints: Hints) -> None:
+        self.url = url
+        self.database = database
+        self.dispatcher = dispatcher
+        self.hints = hints
+        self.anywhere = self.placement()
+
+    def namespace(self, weight: int) -> int:
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute(
+                "INSERT INTO sched_namespace (name, weight) VALUES (%s, %s) RETURNING id",
+                [f"ns-{uuid4().hex[:8]}", weight],
+            ).fetchone()
+        assert row
+        return int(row[0])
+
+    def fill(self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None) -> None:
+        with psycopg.connect(self.url) as connection:
+            connection.execute(BACKLOG, self.backlog(namespace, rows, due_in=due_in, placement=placement))
+            connection.execute("ANALYZE sched_task_instance")
+
+    def backlog(
+        self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None
+    ) -> dict[str, Any]:
+        """The parameters of `BACKLOG`."""
+        return {
+            "namespace": namespace,
+            "rows": rows,
+            "due_in": timedelta(seconds=due_in),
+            "placement": placement or self.anywhere,
+        }
+
+    def placement(self, **requirements: object) -> int:
+        """A class of work that asks this of agents."""
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute(
+                "INSERT INTO sched_placement (digest, requirements) VALUES (%s, %s) RETURNING id",
+                [uuid4().bytes, json.dumps(requirements)],
+            ).fetchone()
+        assert row
+        return int(row[0])
+
+    def asker(self, *served: int, free: int = 10, prefetch: float = 0, **facts: Any) -> Asker:
+        about = AgentFacts(agent_id=uuid4(), version=1, slots=100, **facts)
+        return Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(seconds=prefetch))
+
+    def pending(self) -> int:
+        return self.count("pending")
+
+    def count(self, status: str) -> int:
+        with psycopg.connect(self.url) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM sched_task_instance WHERE status = %s", [status]
+            ).fetchone()
+        assert row
+        return int(row[0])
+
+
+@asynccontextmanager
+async def dispatching(url: str) -> AsyncIterator[Bench]:
+    database = Database(
+        url,
+        pool_size=4,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=30),
+    )
+    hints = Hints()
+    clock = SystemClock()
+    capacity = Capacity(PlacementClasses())
+    settler = Settler(JobVersions(), capacity, clock, random.Random(1))
+    dispatcher = Dispatcher(database, hints, clock, capacity, settler)
+    await dispatcher.start()
+    try:
+        yield Bench(url, database, dispatcher, hints)
+    finally:
+        await dispatcher.stop()
+        await database.stop()
