@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import shlex
 import sys
 import time
 from dataclasses import dataclass
@@ -85,10 +87,9 @@ def wait_deaf(mark: str) -> None:
 
 
 @task
-def block(mark: str, seconds: float) -> None:
-    """One call into C: nothing can be raised until it returns."""
-    Path(mark).touch()
-    time.sleep(seconds)
+def block(mark: str, released: str) -> None:
+    """One call into C, from before the mark is there until the pipe is written to: nothing can be raised."""
+    os.system(shlex.join(["touch", mark]) + "; read line < " + shlex.quote(released))
 
 
 @task
