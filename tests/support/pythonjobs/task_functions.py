@@ -111,8 +111,8 @@ def in_process(value: int, context: TaskContext) -> dict[str, Any]:
 
 @task(process=True)
 def process_waits(mark: str) -> None:
-    Path(mark).touch()
     try:
+        Path(mark).touch()
         time.sleep(60)
     finally:
         Path(f"{mark}.cleaned").touch()
