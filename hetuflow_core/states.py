@@ -51,6 +51,24 @@ class ScheduleKind(StrEnum):
     FLOW = "flow"
 
 
+class FlowRunStatus(StrEnum):
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class FlowNodeStatus(StrEnum):
+    # For its upstreams.
+    WAITING = "waiting"
+    # It was started: its tasks wait or run, or it waits for a person, an event or a time.
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    SKIPPED = "skipped"
+
+
 class AgentStatus(StrEnum):
     """What was decided about an agent; whether it is reachable follows from its last_seen_at."""
 
@@ -69,6 +87,9 @@ INSTANCE_LIVE = frozenset(
     {InstanceStatus.HELD, InstanceStatus.PENDING, InstanceStatus.RESERVED, InstanceStatus.RUNNING},
 )
 INSTANCE_TERMINAL = frozenset(InstanceStatus) - INSTANCE_LIVE
+
+FLOW_RUN_TERMINAL = frozenset(FlowRunStatus) - {FlowRunStatus.RUNNING}
+FLOW_NODE_TERMINAL = frozenset(FlowNodeStatus) - {FlowNodeStatus.WAITING, FlowNodeStatus.RUNNING}
 
 TASK_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.PENDING: frozenset({TaskStatus.WAITING_RETRY}) | TASK_TERMINAL,

@@ -9,32 +9,35 @@ from __future__ import annotations
 
 import json
 import operator
-import shlex
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, Undefined, UndefinedError, nodes
-from jinja2.filters import do_default
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from hetuflow_core.errors import Invalid
+from hetuflow_core.template_filters import (
+    FILTERS,
+    LARGEST_INTEGER,
+    NEVER,
+    TESTS,
+    as_json,
+    as_text,
+    bounded,
+    check_length,
+    is_number,
+)
 
 # Deeper than anyone writes, and shallow enough for every recursive step of Jinja and of Python's compiler.
 _DEEPEST: Final = 30
 # Compiling takes time; a longer text with this many expressions is a script.
 _MOST_PARTS: Final = 1_000
-# What a server's memory may be asked to hold for one intermediate text.
-_LONGEST_INTERMEDIATE: Final = 1024 * 1024
-_LARGEST_INTEGER: Final = 2**63 - 1
-# Texts never hold NUL (documents with one are refused), so delimiters that begin with it never occur: `{#` is
-# what bash writes for a length (`${#list[@]}`) and must stay text.
-_NEVER: Final = "\0"
 # Jinja turns every line end into \n; this stands for \r on the way through it.
-_CARRIAGE_RETURN: Final = f"{_NEVER}r"
+_CARRIAGE_RETURN: Final = f"{NEVER}r"
 
 _ALLOWED: Final = (
     nodes.Template,
@@ -73,6 +76,19 @@ _REFUSED: Final[dict[type[nodes.Node], str]] = {
 }
 
 
+# What is said about something that may not be there; whatever else is done with it needs it.
+_GUARDS: Final = frozenset({"d", "default", "defined", "undefined", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A name and the keys looked up below it: `nodes.x.output`."""
+
+    path: tuple[str, ...]
+    # It may be undefined there: it has a default, or is asked whether it is defined.
+    guarded: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class _Compiled:
     template: Template
@@ -80,6 +96,7 @@ class _Compiled:
     expression: Template | None
     names: frozenset[str]
     literals: tuple[str, ...]
+    references: tuple[Reference, ...]
 
 
 def check(text: str, names: Collection[str]) -> tuple[str, ...]:
@@ -89,6 +106,11 @@ def check(text: str, names: Collection[str]) -> tuple[str, ...]:
         hint = f'did you mean "{close[0]}"?' if close else f"known names are {', '.join(names)}."
         raise Invalid(f'the template uses the unknown name "{name}": {hint}')
     return _compiled(text).literals
+
+
+def references(text: str) -> tuple[Reference, ...]:
+    """Return what the expressions of a text look up."""
+    return _compiled(text).references
 
 
 def render(text: str, context: Mapping[str, Any], longest: int) -> str:
@@ -121,7 +143,7 @@ def _generated(text: str, template: Template, context: Mapping[str, Any], longes
 
 @lru_cache(maxsize=256)
 def _compiled(text: str) -> _Compiled:
-    if _NEVER in text:
+    if NEVER in text:
         raise Invalid("a template cannot hold a NUL character: remove it.")
     try:
         tree = _environment.parse(text.replace("\r", _CARRIAGE_RETURN))
@@ -142,6 +164,7 @@ def _compiled(text: str) -> _Compiled:
         _value_environment.from_string(_value_environment.parse(text.strip())) if single else None,
         frozenset(inspection.names),
         tuple(inspection.literals),
+        tuple(_references(tree, guarded=False)),
     )
 
 
@@ -153,6 +176,29 @@ def _is_expression(tree: nodes.Template) -> bool:
         node for node in body.nodes if not (isinstance(node, nodes.TemplateData) and not node.data.strip())
     ]
     return len(meant) == 1 and not isinstance(meant[0], nodes.TemplateData)
+
+
+def _references(node: nodes.Node, *, guarded: bool) -> Iterator[Reference]:
+    path = _path(node)
+    if path is not None:
+        yield Reference(path, guarded)
+        return
+    guards = isinstance(node, (nodes.Filter, nodes.Test)) and node.name in _GUARDS
+    for child in node.iter_child_nodes():
+        yield from _references(child, guarded=guards)
+
+
+def _path(node: nodes.Node) -> tuple[str, ...] | None:
+    """Return the keys of a chain of lookups, as far as they are written down; None for anything else."""
+    if isinstance(node, nodes.Name):
+        return (node.name,)
+    if isinstance(node, nodes.Getattr):
+        above = _path(node.node)
+        return None if above is None else (*above, node.attr)
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
+        above = _path(node.node)
+        return None if above is None else (*above, str(node.arg.value))
+    return None
 
 
 class _Inspection:
@@ -184,13 +230,13 @@ class _Inspection:
         elif isinstance(node, nodes.Const):
             _check_constant(node.value)
         elif isinstance(node, nodes.Filter):
-            _known("filter", node.name, _FILTERS)
+            _known("filter", node.name, FILTERS)
         elif isinstance(node, nodes.Test):
-            _known("test", node.name, _TESTS)
+            _known("test", node.name, TESTS)
 
 
 def _check_constant(value: Any) -> None:
-    if _is_number(value) and not -_LARGEST_INTEGER <= value <= _LARGEST_INTEGER:
+    if is_number(value) and not -LARGEST_INTEGER <= value <= LARGEST_INTEGER:
         raise Invalid("the template holds a number that is too large: write a smaller one.")
 
 
@@ -231,11 +277,11 @@ class _Sandbox(ImmutableSandboxedEnvironment):
             if isinstance(operand, Undefined):
                 str(operand)  # raises, naming what is missing
         if operator == "+" and isinstance(left, str) and isinstance(right, str):
-            _check_length(len(left) + len(right))
+            check_length(len(left) + len(right))
             return left + right
-        if not (_is_number(left) and _is_number(right)):
+        if not (is_number(left) and is_number(right)):
             raise TypeError(f"{operator} works on numbers" + (" or on two texts" if operator == "+" else ""))
-        return _bounded(_ARITHMETIC[operator](left, right))
+        return bounded(_ARITHMETIC[operator](left, right))
 
 
 _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -248,124 +294,17 @@ _ARITHMETIC: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _bounded(number: int | float) -> int | float:  # noqa: PYI041 (both matter here: only integers grow)
-    if isinstance(number, int) and abs(number) > _LARGEST_INTEGER:
-        raise ValueError("a result is too large")
-    return number
-
-
-def _check_length(length: int) -> None:
-    if length > _LONGEST_INTERMEDIATE:
-        raise ValueError(f"a result is longer than {_LONGEST_INTERMEDIATE // 1024} KiB")
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else _json(value)
-    if _NEVER in text:
-        raise ValueError("a value holds a NUL character")
-    return text
-
-
-def _json(value: Any) -> str:
-    if isinstance(value, Undefined):
-        str(value)  # raises, naming what is missing
-    pieces: list[str] = []
-    length = 0
-    # Piece by piece: the same value listed many times is small in memory and large as text.
-    for piece in json.JSONEncoder(ensure_ascii=False, allow_nan=False).iterencode(value):
-        length += len(piece)
-        _check_length(length)
-        pieces.append(piece)
-    return "".join(pieces)
-
-
-def _join(value: Any, separator: str = "") -> str:
-    if not isinstance(value, (list, tuple)) or not isinstance(separator, str):
-        _wrong_input("join", "a list, and text between its items")
-    items = [_text(item) for item in value]
-    _check_length(sum(map(len, items)) + len(separator) * len(items))
-    return separator.join(items)
-
-
-def _length(value: Any) -> int:
-    if not isinstance(value, (str, list, tuple, Mapping)):
-        _wrong_input("length", "text, a list or a mapping")
-    return len(value)
-
-
-def _first(value: Any) -> Any:
-    return _sequence("first", value)[0]
-
-
-def _last(value: Any) -> Any:
-    return _sequence("last", value)[-1]
-
-
-def _sequence(name: str, value: Any) -> Sequence[Any]:
-    if not isinstance(value, (str, list, tuple)) or not value:
-        _wrong_input(name, "text or a list that is not empty")
-    return value
-
-
-def _int(value: Any) -> int:
-    if not _is_number(value) and not isinstance(value, str):
-        _wrong_input("int", "a number, or text that is one")
-    return int(_bounded(int(value)))
-
-
-def _float(value: Any) -> float:
-    if not _is_number(value) and not isinstance(value, str):
-        _wrong_input("float", "a number, or text that is one")
-    return float(value)
-
-
-def _wrong_input(name: str, expected: str) -> NoReturn:
-    raise TypeError(f"the filter {name} needs {expected}")
-
-
-_FILTERS: Final[dict[str, Callable[..., Any]]] = {
-    "d": do_default,
-    "default": do_default,
-    "first": _first,
-    "float": _float,
-    "int": _int,
-    "join": _join,
-    "last": _last,
-    "length": _length,
-    "lower": lambda value: _text(value).lower(),
-    "quote": lambda value: shlex.quote(_text(value)),  # for `bash -c`: one word, whatever it holds
-    "string": _text,
-    "tojson": _json,
-    "trim": lambda value: _text(value).strip(),
-    "upper": lambda value: _text(value).upper(),
-}
-_TESTS: Final[dict[str, Callable[..., bool]]] = {
-    "boolean": lambda value: isinstance(value, bool),
-    "defined": lambda value: not isinstance(value, Undefined),
-    "mapping": lambda value: isinstance(value, Mapping),
-    "none": lambda value: value is None,
-    "number": _is_number,
-    "sequence": lambda value: isinstance(value, (list, tuple)),
-    "string": lambda value: isinstance(value, str),
-    "undefined": lambda value: isinstance(value, Undefined),
-}
-
-
 def _value_as_json(value: Any) -> str:
-    _text(value)  # refuses what no text may hold either
-    return _json(value)
+    as_text(value)  # refuses what no text may hold either
+    return as_json(value)
 
 
 def _make_environment(finalize: Callable[[Any], str]) -> _Sandbox:
     environment = _Sandbox(
-        block_start_string=f"{_NEVER}%",
-        block_end_string=f"%{_NEVER}",
-        comment_start_string=f"{_NEVER}#",
-        comment_end_string=f"#{_NEVER}",
+        block_start_string=f"{NEVER}%",
+        block_end_string=f"%{NEVER}",
+        comment_start_string=f"{NEVER}#",
+        comment_end_string=f"#{NEVER}",
         keep_trailing_newline=True,
         optimized=False,
         undefined=_Missing,
@@ -374,10 +313,10 @@ def _make_environment(finalize: Callable[[Any], str]) -> _Sandbox:
         cache_size=0,
     )
     environment.globals.clear()
-    environment.filters = dict(_FILTERS)
-    environment.tests = dict(_TESTS)
+    environment.filters = dict(FILTERS)
+    environment.tests = dict(TESTS)
     return environment
 
 
-_environment: Final = _make_environment(_text)
+_environment: Final = _make_environment(as_text)
 _value_environment: Final = _make_environment(_value_as_json)

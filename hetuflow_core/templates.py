@@ -40,6 +40,13 @@ def check(template: str, names: Collection[str] = NAMES) -> None:
         )
 
 
+def references(template: str) -> tuple[tuple[tuple[str, ...], bool], ...]:
+    """What a checked template looks up: the path, and whether it copes with that not being there."""
+    if _OPENING not in template:
+        return ()
+    return tuple((one.path, one.guarded) for one in _sandbox().references(template))
+
+
 def render(template: str, context: Mapping[str, Any]) -> str:
     """The text with every expression replaced; `context` holds JSON values by name."""
     _check_size(template)

@@ -20,11 +20,13 @@ from hetuflow_core.jobfile.documents import (
     Document,
     Executor,
     InputSpec,
+    JobSpec,
     LimitSpec,
     NamespaceSpec,
     OtherCall,
     Run,
 )
+from hetuflow_core.jobfile.flow_document import flow_document
 from hetuflow_core.jobfile.schedule_document import schedule_document
 from hetuflow_core.jobfile.signals import SIGNAL_NAMES
 from hetuflow_core.placement import canonical_requirements
@@ -49,23 +51,41 @@ def to_document(spec: Document) -> dict[str, Any]:
         "namespace": spec.namespace,
         "name": spec.name,
         "labels": dict(spec.labels),
-        "run": _run(spec.run),
+        **({"flow": flow_document(spec.flow, work_document)} if spec.flow is not None else {}),
+        **({"run": _run(spec.run)} if spec.run is not None else {}),
         "params": spec.params,
         "priority": spec.priority,
         "timeout": _optional_duration(spec.timeout),
         "deadline": _optional_duration(spec.deadline),
-        "retry": _retry(spec.retry),
         "concurrency": {"max": spec.concurrency.max, "key": spec.concurrency.key},
         "limits": list(spec.limits),
+        **(_settings(spec) if spec.run is not None else {}),
+    }
+    if spec.schedules:
+        document["schedules"] = [schedule_document(schedule) for schedule in spec.schedules]
+    return document
+
+
+def work_document(spec: JobSpec) -> dict[str, Any]:
+    """What a node with `run` says about its work, in the words of a job."""
+    return {
+        **({"run": _run(spec.run)} if spec.run is not None else {}),
+        "timeout": _optional_duration(spec.timeout),
+        "limits": list(spec.limits),
+        **_settings(spec),
+    }
+
+
+def _settings(spec: JobSpec) -> dict[str, Any]:
+    """How something is run; a flow as a whole has none of it."""
+    return {
+        "retry": _retry(spec.retry),
         "placement": canonical_requirements(spec.placement),
         "kill_grace": format_duration(spec.kill_grace),
         "on_lost": spec.on_lost.value,
         "lease": format_duration(spec.lease),
         "skip_exit_codes": list(spec.skip_exit_codes),
     }
-    if spec.schedules:
-        document["schedules"] = [schedule_document(schedule) for schedule in spec.schedules]
-    return document
 
 
 def _calendar(spec: CalendarSpec) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
 from enum import StrEnum
@@ -39,11 +39,23 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
+class TemplateScope:
+    """Which names templates may use in a part of a document, and all that were read there."""
+
+    names: tuple[str, ...]
+    texts: list[tuple[Given, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Given:
     node: Node
     source: str
     path: str
     faults: Faults
+    scope: TemplateScope | None = None
+
+    def within(self, scope: TemplateScope) -> Given:
+        return replace(self, scope=scope)
 
     def refuse(self, message: str) -> None:
         position = self.node.position
@@ -137,7 +149,7 @@ class Given:
             self._must_be("a list")
             return None
         return [
-            Given(item, self.source, item_path(self.path, index), self.faults)
+            Given(item, self.source, item_path(self.path, index), self.faults, self.scope)
             for index, item in enumerate(self.node.value)
         ]
 
@@ -147,7 +159,7 @@ class Given:
             self._must_be("a mapping")
             return None
         return {
-            key: Given(item, self.source, key_path(self.path, key), self.faults)
+            key: Given(item, self.source, key_path(self.path, key), self.faults, self.scope)
             for key, item in self.node.value.items()
         }
 

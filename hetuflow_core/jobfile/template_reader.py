@@ -12,8 +12,10 @@ def read_template(given: Given) -> str | None:
     if text is None:
         return None
     try:
-        templates.check(text)
+        templates.check(text, given.scope.names if given.scope else templates.NAMES)
     except Invalid as error:
         given.refuse(error.message)
         return None
+    if given.scope is not None:
+        given.scope.texts.append((given, text))
     return text

@@ -36,6 +36,12 @@ class JobVersion:
     spec: JobSpec
 
     @property
+    def run(self) -> Run:
+        if self.spec.run is None:
+            raise Invalid(f"{self.name} is a flow: its nodes are run, not itself.")
+        return self.spec.run
+
+    @property
     def retry(self) -> RetryPolicy:
         return self.spec.retry
 
@@ -78,7 +84,7 @@ class JobVersion:
     ) -> m.RunSpec:
         """Fill the templates; raise Invalid naming what is not defined."""
         context = self._context(params, task_id, attempt, fire_at)
-        run = self.spec.run
+        run = self.run
         return m.RunSpec(
             command=[render(word, context) for word in run.command] if run.command else None,
             script=run.script,
