@@ -39,6 +39,7 @@ from hetuflow_agent.runner.runner import OnStop, Runner
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.settings import AgentSettings
+from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.steward import Steward
 from hetuflow_agent.task_users import usable_users
 from hetuflow_agent.workdir import DataDirectory
@@ -52,6 +53,8 @@ from hetuflow_core.runtime.loop import Timers
 
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.
 _CLOSING: Final = 6.0
+# Emptied folders that wait for the next tasks: a burst of short ones needs this many at most.
+_SPARE_FOLDERS: Final = 128
 
 
 def build_agent(
@@ -77,6 +80,7 @@ def build_agent(
 
     run_as = usable_users(host.run_as)
     data = DataDirectory(host.data_dir, passable=bool(run_as))
+    spares = SpareFolders(data.spare, most=_SPARE_FOLDERS)
     outbox = Outbox(data.records)
     timers = Timers(clock)
     on_stop = OnStop(host.on_stop)
@@ -97,6 +101,7 @@ def build_agent(
         clock=clock,
         timers=timers,
         rng=rng,
+        spares=spares,
     )
     shipper = LogShipper(
         gateway,
@@ -114,6 +119,7 @@ def build_agent(
     )
     workshop = Workshop(
         data=data,
+        spares=spares,
         outbox=outbox,
         claims=claims,
         desk=reporter,
@@ -160,6 +166,7 @@ def build_agent(
     commands = Commands(gateway, session, outbox, steward.deeds(), timers=timers, rng=rng)
     parts: list[Part] = [
         data,
+        spares,
         outbox,
         timers,
         kept_folders,

@@ -1,4 +1,4 @@
-"""Folders of claims after their end: removed at once, or kept for a while if the work failed.
+"""Folders of claims after their end: used again or removed, or kept for a while if the work failed.
 
 DIR/failed/ID-CLAIM is what a failed attempt left; its time of change is when it was put there. What is old
 goes, and the oldest go when all of them are too large together or the disk has no room for work.
@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 
+from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.loop import Loop, Timers
@@ -47,8 +48,10 @@ class KeptFolders:
         clock: Clock,
         timers: Timers,
         rng: random.Random,
+        spares: SpareFolders | None = None,
     ) -> None:
         self._data = data
+        self._spares = spares
         self._folder = data.failed
         self.keep_seconds = keep_seconds
         self._most_bytes = most_bytes
@@ -67,12 +70,15 @@ class KeptFolders:
     async def run_once(self) -> int:
         return await asyncio.to_thread(self.sweep)
 
-    def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
-        """Nothing needs it any more; blocks, so it is for a thread."""
-        if not failed or self.keep_seconds <= 0 or not self._put_aside(directory):
+    def dispose(self, directory: ClaimDirectory, *, failed: bool, deserted: bool = False) -> None:
+        """Nothing needs it any more; blocks, so it is for a thread.
+
+        `deserted`: nothing that the work has started lives on, so nobody has a file of it open.
+        """
+        if failed and self.keep_seconds > 0 and self._put_aside(directory):
+            self.sweep()
+        elif not (deserted and self._spares is not None and self._spares.offer(directory)):
             directory.remove()
-            return
-        self.sweep()
 
     def sweep(self) -> int:
         """Remove what the rules no longer keep; how many that were. Blocks, so it is for a thread."""

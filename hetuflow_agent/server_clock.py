@@ -21,6 +21,8 @@ from hetuflow_core.runtime.clock import Clock
 # Two clocks kept by NTP differ by less; a clock nobody keeps may drift this much.
 _DRIFT: Final = 100e-6
 _SAMPLES: Final = 32
+# How long what was found among the samples is used again.
+_MOMENT: Final = 0.02
 _HALF_A_MILLISECOND: Final = 0.0005
 
 
@@ -57,11 +59,15 @@ class ServerClock:
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        # What was found last, and until when that holds.
+        self._found: tuple[Sample, float] | None = None
+        self._found_until = 0.0
 
     def learn(self, sent: float, received: float, server_ms: int) -> None:
         """Note an answer; `sent` and `received` are boottime."""
         with self._lock:
             self._samples.append(sample(sent, received, server_ms))
+            self._found_until = 0.0
 
     def now_ms(self) -> int:
         """Epoch milliseconds at the server."""
@@ -77,19 +83,28 @@ class ServerClock:
 
     def boottime_reaching(self, server_ms: int) -> float:
         """The boottime from which on it is `server_ms` or later at the server, for certain."""
-        now = self._clock.boottime()
-        with self._lock:
-            least = _least_offset(self._samples, now)
-        return server_ms / 1000 - (self._offset() if least is None else least)
+        found = self._look(self._clock.boottime())
+        return server_ms / 1000 - (self._offset() if found is None else found[1])
 
     def _offset(self) -> float:
         now = self._clock.boottime()
-        with self._lock:
-            chosen, least = best(self._samples, now), _least_offset(self._samples, now)
-        if chosen is None or least is None:
+        found = self._look(now)
+        if found is None:
             return self._clock.now().timestamp() - now
+        chosen, least = found
         return max(chosen.offset, least)
 
+    def _look(self, now: float) -> tuple[Sample, float] | None:
+        """The best sample and the least the offset can be; the same for a moment, in which little drifts."""
+        with self._lock:
+            if now >= self._found_until:
+                # As of the end of that moment, when less is certain.
+                until = now + _MOMENT
+                chosen = best(self._samples, until)
+                self._found = None if chosen is None else (chosen, _least_offset(self._samples, until))
+                self._found_until = until
+            return self._found
 
-def _least_offset(samples: deque[Sample], now: float) -> float | None:
-    return max((one.least_offset(now) for one in samples), default=None)
+
+def _least_offset(samples: deque[Sample], now: float) -> float:
+    return max(one.least_offset(now) for one in samples)

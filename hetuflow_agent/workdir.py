@@ -5,6 +5,7 @@ DIR/records.db              the journal and the outbox (see outbox.py)
 DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output,
                             progress, script
 DIR/failed/ID-CLAIM/        what a failed attempt left, kept for a while (see kept_folders.py)
+DIR/spare/N/                a folder of a claim that is over, emptied for the next one (see spare_folders.py)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import fcntl
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,12 +34,16 @@ DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
 # Below this no more work is taken: what is under way still has to write its logs and results.
 _LEAST_FREE_BYTES: Final = 32 * 1024 * 1024
 _LEAST_FREE_FILES: Final = 256
+# Asked for each slot that is free: a disk does not fill up by 32 MiB unseen within this.
+_LOOK_EVERY: Final = 0.05
 
 STREAMS: Final = ("stdout", "stderr")
 # To what one knows the name of; nobody else may look around or change anything.
 _PASSABLE: Final = 0o711
-_WORK: Final = "work"
-_EMPTY_FILES: Final = ("output", "progress", *STREAMS)
+WORK: Final = "work"
+SCRIPT: Final = "script"
+# There from the start, empty.
+TASK_FILES: Final = ("output", "progress", *STREAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,7 @@ class ClaimDirectory:
 
     @property
     def work(self) -> Path:
-        return self.root / _WORK
+        return self.root / WORK
 
     @property
     def output(self) -> Path:
@@ -60,7 +66,7 @@ class ClaimDirectory:
 
     @property
     def script(self) -> Path:
-        return self.root / "script"
+        return self.root / SCRIPT
 
     def stream(self, name: str) -> Path:
         return self.root / name
@@ -73,7 +79,7 @@ class ClaimDirectory:
             self.remove()
             self.root.mkdir(0o700)
         self.work.mkdir(0o700)
-        for name in _EMPTY_FILES:
+        for name in TASK_FILES:
             os.close(os.open(self.root / name, os.O_CREAT | os.O_WRONLY, 0o600))
 
     def write_script(self, text: str) -> Path:
@@ -87,7 +93,7 @@ class ClaimDirectory:
         for parent, folders, files in os.walk(self.work):
             for name in (*folders, *files):
                 os.chown(Path(parent, name), uid, gid, follow_symlinks=False)
-        for path in (self.work, self.script, *(self.root / name for name in _EMPTY_FILES)):
+        for path in (self.work, self.script, *(self.root / name for name in TASK_FILES)):
             with suppress(FileNotFoundError):
                 os.chown(path, uid, gid, follow_symlinks=False)
         self.root.chmod(_PASSABLE)
@@ -95,12 +101,12 @@ class ClaimDirectory:
     def remove(self) -> None:
         """With everything in it; most tasks leave nothing but what was made for them."""
         try:
-            for name in _EMPTY_FILES:
+            for name in TASK_FILES:
                 (self.root / name).unlink()
             self.work.rmdir()
             self.root.rmdir()
         except OSError:
-            shutil.rmtree(self.root, onerror=_insist)
+            remove_tree(self.root)
 
 
 class DataDirectory:
@@ -114,6 +120,7 @@ class DataDirectory:
         self.root = root
         self._lock: int | None = None
         self._reported_full = False
+        self._looked_at = -_LOOK_EVERY
         self._to_make: list[tuple[ClaimDirectory, asyncio.Future[None]]] = []
         self._making: asyncio.Task[None] | None = None
 
@@ -128,6 +135,10 @@ class DataDirectory:
     @property
     def failed(self) -> Path:
         return self.root / "failed"
+
+    @property
+    def spare(self) -> Path:
+        return self.root / "spare"
 
     def claim(self, instance_id: UUID, claim_no: int) -> ClaimDirectory:
         return ClaimDirectory(self.instances / f"{instance_id}-{claim_no}")
@@ -175,7 +186,11 @@ class DataDirectory:
         return []
 
     def has_room(self) -> bool:
-        """Whether there is room for more work; the change is logged, not every look."""
+        """Whether there is room for more work, as of a moment ago; the change is logged, not every look."""
+        now = time.monotonic()
+        if now < self._looked_at + _LOOK_EVERY:
+            return not self._reported_full
+        self._looked_at = now
         full = self.is_full()
         if full and not self._reported_full:
             log.error(
@@ -209,6 +224,11 @@ class DataDirectory:
         os.ftruncate(lock, 0)
         os.write(lock, b"%d\n" % os.getpid())
         return lock
+
+
+def remove_tree(root: Path) -> None:
+    """With everything in it, also what was made hard to remove."""
+    shutil.rmtree(root, onerror=_insist)
 
 
 def _make_each(directories: Sequence[ClaimDirectory]) -> list[OSError | None]:

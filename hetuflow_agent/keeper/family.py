@@ -11,7 +11,15 @@ import signal
 from collections.abc import Container
 from contextlib import suppress
 
-from hetuflow_agent.keeper.proc import Stat, children_of, has_any_marker, send, stat_of, tree
+from hetuflow_agent.keeper.proc import (
+    Stat,
+    children_of,
+    has_any_marker,
+    lists_children,
+    send,
+    stat_of,
+    tree,
+)
 from hetuflow_agent.keeper.record import Task
 
 
@@ -48,6 +56,14 @@ def look(task: Task, owned: Container[int]) -> list[Stat]:
         else:
             task.seen.pop(pid, None)
     return living
+
+
+def leaves_nobody(owned: Container[int]) -> bool:
+    """Whether none of our children is somebody else's orphan: then nothing outlives those that have ended.
+
+    An orphan is a child of ours before its parent can be waited for. False where it would take long to know.
+    """
+    return lists_children() and all(pid in owned for pid in children_of(os.getpid()))
 
 
 def _orphans(task: Task, owned: Container[int]) -> list[int]:

@@ -17,6 +17,8 @@ from typing import Any, Final
 from hetuflow_agent.keeper.record import Phase, Task
 
 _COMPACT_AT: Final = 1024 * 1024
+# With nothing of interest in it, begun anew from this size on: less is not worth a new file and its flush.
+_IDLE_COMPACT_AT: Final = 128 * 1024
 
 
 class Journal:
@@ -75,6 +77,11 @@ class Journal:
     def overgrown(self) -> bool:
         """Whether most of it is no longer of interest."""
         return self._size > max(_COMPACT_AT, 4 * self._live_size)
+
+    @property
+    def idle_weight(self) -> bool:
+        """Whether it is worth beginning anew when nothing in it is of interest."""
+        return self._size > _IDLE_COMPACT_AT
 
     def _append(self, data: bytes) -> None:
         if self._descriptor is None:

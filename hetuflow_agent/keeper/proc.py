@@ -75,12 +75,13 @@ def all_pids() -> Iterator[int]:
 
 
 @cache
-def _kernel_lists_children() -> bool:
+def lists_children() -> bool:
+    """Whether the kernel says whose children there are; otherwise all processes have to be asked."""
     return (_PROC / "thread-self/children").exists()
 
 
 def children_of(pid: int) -> list[int]:
-    if not _kernel_lists_children():
+    if not lists_children():
         return [found.pid for each in all_pids() if (found := stat_of(each)) and found.parent == pid]
     found_pids: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):

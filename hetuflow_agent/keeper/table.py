@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import KeeperClock
-from hetuflow_agent.keeper.family import kill_family, look, signal_group
+from hetuflow_agent.keeper.family import kill_family, leaves_nobody, look, signal_group
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.proc import resident_bytes, stat_of
@@ -120,7 +120,7 @@ class Table:
             self.changed.pop(key, None)
         if gone:
             self._journal.forget(gone)
-        if self._journal.overgrown or (gone and not self._tasks):
+        if self._journal.overgrown or (not self._tasks and self._journal.idle_weight):
             with suppress(OSError):  # the old one goes on
                 self._journal.open(self._tasks.values())
 
@@ -156,13 +156,14 @@ class Table:
     def reap(self) -> None:
         """Wait for every child that has ended: our own and the orphans that became ours."""
         now, wall = self._clock.boottime(), self._clock.wall()
+        done: list[Task] = []
         while True:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
-                return
+                break
             if found is None:
-                return
+                break
             task = self._by_pid.get(found.si_pid)
             if task is not None and not task.ending:
                 # It ended by itself, and what is left of its group goes with it. Not waited for yet, its
@@ -182,7 +183,10 @@ class Table:
             if task.ending:
                 self._look_at(task, now)
             else:
-                self._end(task, task.exit)
+                done.append(task)
+        deserted = bool(done) and leaves_nobody(self._by_pid)
+        for task in done:
+            self._end(task, {**task.exit, "deserted": deserted})
 
     def _start(self, task: Task, now: float) -> None:
         spec = task.spec

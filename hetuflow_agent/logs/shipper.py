@@ -45,7 +45,7 @@ class FinishedRecords(Protocol):
 class Disposal(Protocol):
     """Does away with folders that are reported and shipped; blocks."""
 
-    def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None: ...
+    def dispose(self, directory: ClaimDirectory, *, failed: bool, deserted: bool) -> None: ...
 
 
 class LogShipper:
@@ -102,13 +102,17 @@ class LogShipper:
         """Begin to ship what appears in a claim's files."""
         self._logs[token] = ClaimLog(instance_id, token, directory, self._masking)
 
-    def close(self, token: UUID, *, failed: bool = False) -> None:
-        """Nothing more will be written: what is there now is the whole log. `failed`: of such work."""
+    def close(self, token: UUID, *, failed: bool = False, deserted: bool = False) -> None:
+        """Nothing more will be written: what is there now is the whole log.
+
+        `failed`: of such work. `deserted`: nothing that it has started lives on.
+        """
         found = self._logs.get(token)
         if found is not None:
-            found.failed = failed
+            found.failed, found.deserted = failed, deserted
             found.close()
-            self._loop.wake()
+            if not found.drained:
+                self._loop.wake()
 
     def drained(self, token: UUID) -> bool:
         found = self._logs.get(token)
@@ -155,7 +159,8 @@ class LogShipper:
 
     async def _ship(self) -> int:
         """Send one request; the bytes it carried before compression."""
-        batch = await asyncio.to_thread(self._gather, tuple(self._logs.values()))
+        logs = [found for found in self._logs.values() if not found.drained]
+        batch = await asyncio.to_thread(self._gather, logs) if logs else []
         if not batch:
             return 0
         self._last_asked = batch[-1][0]
@@ -214,7 +219,7 @@ class LogShipper:
 
     def _dispose_all(self, logs: Sequence[ClaimLog]) -> None:
         for found in logs:
-            self._disposal.dispose(found.directory, failed=found.failed)
+            self._disposal.dispose(found.directory, failed=found.failed, deserted=found.deserted)
 
     async def _forget(self, tokens: Sequence[UUID]) -> None:
         with suppress(HostBlocked):  # the records stay, and the next start finds nothing to ship

@@ -100,7 +100,10 @@ class StreamTail:
 
 @dataclass(slots=True)
 class ClaimLog:
-    """The streams of one claim. `taken`: the server has answered the result, a failure if `failed`."""
+    """The streams of one claim.
+
+    `taken`: the server has answered the result, a failure if `failed`. `deserted`: no process is left of it.
+    """
 
     instance_id: UUID
     token: UUID
@@ -109,6 +112,7 @@ class ClaimLog:
     streams: dict[str, StreamTail] = field(init=False)
     taken: bool = False
     failed: bool = False
+    deserted: bool = False
 
     def __post_init__(self) -> None:
         self.streams = {name: StreamTail(name, self.directory.stream(name), self.masking) for name in STREAMS}

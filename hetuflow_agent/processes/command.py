@@ -92,6 +92,8 @@ class Exit:
     memory_peak: int | None = field(default=None, compare=False)
     # The kernel, or the keeper in its place, ended something of it for want of memory.
     oom: bool = False
+    # Nothing that it has started lives on; False where nobody knows.
+    deserted: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,4 +126,5 @@ def exit_of(state: Message) -> Exit:
         cpu_seconds=state.get("cpu_seconds"),
         memory_peak=state.get("memory_peak"),
         oom=state.get("oom", False),
+        deserted=state.get("deserted", False),
     )

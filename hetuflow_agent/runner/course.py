@@ -44,6 +44,8 @@ class Course:
         self.child = child
         self.execution: Execution | None = None
         self.started_at: int | None = None
+        # Whether nothing that it has started lives on.
+        self.deserted = False
         self.nudge = asyncio.Event()
         self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
 

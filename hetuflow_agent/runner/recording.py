@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from hetuflow_agent.runner.artifacts import ArtifactFault
@@ -36,7 +38,7 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         output=output,
         usage=verdict.usage,
     )
-    workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES)
+    workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES, deserted=course.deserted)
     try:
         await workshop.outbox.put(finish, course.directory.root.name)
     except HostBlocked as error:
@@ -53,8 +55,19 @@ async def _collect(course: Course, verdict: Verdict) -> tuple[Verdict, dict[str,
     """What the work has left behind besides its log."""
     if course.started_at is None:
         return verdict, None
-    verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
+    output = None
+    if not _is_empty(course.directory.output):
+        verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
     return await _take_outputs(course, verdict), output
+
+
+def _is_empty(file: Path) -> bool:
+    """Whether there is nothing to read: one look here is cheaper than a way to a thread and back."""
+    try:
+        found = file.lstat()
+    except OSError:
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 async def _take_outputs(course: Course, verdict: Verdict) -> Verdict:

@@ -23,11 +23,11 @@ _COMMIT_AHEAD: Final = 1.0
 
 
 async def prepare(course: Course) -> None:
+    workshop = course.workshop
     if not course.resumed:
-        await course.workshop.data.make(course.directory)
-        course.workshop.shipper.follow(
-            course.assignment.instance_id, course.assignment.token, course.directory
-        )
+        if not workshop.spares.take(course.directory):
+            await workshop.data.make(course.directory)
+        workshop.shipper.follow(course.assignment.instance_id, course.assignment.token, course.directory)
 
 
 async def journal(course: Course) -> None:

@@ -37,7 +37,9 @@ async def _watch_kept(course: Course, child: Child) -> Exit | None:
         course.nudge.clear()
         await course.nudge.wait()
     course.started_at = course.server_ms(child.started)
-    return child.exit.result()
+    end = child.exit.result()
+    course.deserted = end.deserted
+    return end
 
 
 async def _watch_own(course: Course, execution: Execution) -> Exit:

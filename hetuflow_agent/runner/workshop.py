@@ -15,6 +15,7 @@ from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.server_clock import ServerClock
+from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core.messages import Finish, ReportOutcome
 from hetuflow_core.runtime.clock import Clock
@@ -34,6 +35,7 @@ class ReportDesk(Protocol):
 @dataclass(frozen=True, slots=True)
 class Workshop:
     data: DataDirectory
+    spares: SpareFolders
     outbox: Outbox
     claims: Claims
     desk: ReportDesk

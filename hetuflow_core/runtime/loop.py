@@ -215,7 +215,9 @@ class Loop:
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self._nudge = asyncio.Event()
         self._woken = False
-        self._due = False
+        self._due_at: float | None = None
+        # Left armed over pauses that a wake has cut short: arming one costs more than most runs.
+        self._alarm: Alarm | None = None
         self._stopping = False
 
     async def start(self) -> None:
@@ -281,16 +283,22 @@ class Loop:
 
     async def _serve(self) -> None:
         structlog.contextvars.bind_contextvars(loop=self.name)
-        while not self._stopping:
-            self._woken = False
-            count = await self._attempt()
-            if count is None:
-                delay = backoff_delay(self.consecutive_failures, min(self._every, 1.0), self._backoff_max)
-                await self._pause(self._jittered(delay), wakeable=False)
-            elif count > 0:
-                await asyncio.sleep(0)
-            else:
-                await self._pause(self._jittered(self._every), wakeable=True)
+        try:
+            while not self._stopping:
+                await self._round()
+        finally:
+            self._forget_alarm()
+
+    async def _round(self) -> None:
+        self._woken = False
+        count = await self._attempt()
+        if count is None:
+            delay = backoff_delay(self.consecutive_failures, min(self._every, 1.0), self._backoff_max)
+            await self._pause(self._jittered(delay), wakeable=False)
+        elif count > 0:
+            await asyncio.sleep(0)
+        else:
+            await self._pause(self._jittered(self._every), wakeable=True)
 
     async def _attempt(self) -> int | None:
         """One supervised run: its count, or None when it failed."""
@@ -318,18 +326,37 @@ class Loop:
         return count
 
     async def _pause(self, delay: float, *, wakeable: bool) -> None:
-        self._due = False
-        alarm = self._timers.set(self._clock.boottime() + delay, self._fall_due)
+        due_at = self._due_at = self._clock.boottime() + delay
+        if self._alarm is not None and self._alarm.deadline > due_at:
+            self._forget_alarm()
+        if self._alarm is None:
+            self._alarm = self._timers.set(due_at, self._on_alarm)
         try:
-            while not (self._due or self._stopping or (wakeable and self._woken)):
+            while self._pauses(wakeable=wakeable):
                 self._nudge.clear()
                 await self._nudge.wait()
         finally:
-            alarm.cancel()
+            self._due_at = None
 
-    def _fall_due(self) -> None:
-        self._due = True
+    def _pauses(self, *, wakeable: bool) -> bool:
+        return self._due_at is not None and not self._stopping and not (wakeable and self._woken)
+
+    def _on_alarm(self) -> None:
+        """Of this pause, or of an earlier one that was cut short."""
+        rang_for = self._alarm.deadline if self._alarm is not None else 0.0
+        self._alarm = None
+        if self._due_at is None:
+            return
+        if self._due_at > rang_for:
+            self._alarm = self._timers.set(self._due_at, self._on_alarm)
+            return
+        self._due_at = None
         self._nudge.set()
+
+    def _forget_alarm(self) -> None:
+        alarm, self._alarm = self._alarm, None
+        if alarm is not None:
+            alarm.cancel()
 
     def _jittered(self, delay: float) -> float:
         return delay * (1 + self._rng.uniform(-self._jitter, self._jitter))

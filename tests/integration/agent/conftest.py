@@ -25,6 +25,7 @@ from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.runner.runner import OnStop, Runner
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
+from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core.messages import (
     Finish,
@@ -108,14 +109,18 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Everything an attempt needs, for up to 50 of them at once."""
     clock, rng = SystemClock(), random.Random(1)
     data, timers = DataDirectory(tmp_path / "data"), Timers(clock)
+    spares = SpareFolders(data.spare, most=4)
     processes = Processes(data.root, session=str(uuid4()), version="test", end_on_stop=True)
     outbox, desk, book, claims = Outbox(data.records), Desk(), LogBook(), Claims()
-    kept = KeptFolders(data, keep_seconds=0.0, most_bytes=1024**3, clock=clock, timers=timers, rng=rng)
+    kept = KeptFolders(
+        data, keep_seconds=0.0, most_bytes=1024**3, clock=clock, timers=timers, rng=rng, spares=spares
+    )
     shipper = LogShipper(
         book, Session(uuid4()), outbox, kept, timers=timers, rng=rng, on_drained=lambda: None, stop_budget=1.0
     )
     workshop = Workshop(
         data=data,
+        spares=spares,
         outbox=outbox,
         claims=claims,
         desk=desk,
@@ -131,7 +136,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     )
     runner = Runner(workshop, slots=50, on_stop=OnStop.END)
     async with AsyncExitStack() as stack:
-        for part in (data, outbox, timers, processes, shipper, runner):
+        for part in (data, spares, outbox, timers, processes, shipper, runner):
             await part.start()
             stack.push_async_callback(part.stop)
         yield Bench(workshop, runner, desk, book, processes, kept)

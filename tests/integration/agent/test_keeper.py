@@ -113,6 +113,19 @@ async def test_a_command_ignores_no_signal_its_keeper_survives(folder: Path) -> 
     assert ignored & (1 << signal.SIGHUP - 1) == 0
 
 
+async def test_it_is_known_whether_something_outlives_a_command(folder: Path) -> None:
+    """What has left its session is found as the keeper's child: whoever lives may write to the files."""
+    survivor = folder / "survivor"
+    async with agent(folder, end=True) as processes:
+        alone = await processes.spawn(command(folder, "true & sleep 0.01")).exit
+        outlived = command(folder, f"setsid sleep 600 & echo $! >{survivor}; exit 0")
+        left = await processes.spawn(outlived).exit
+        try:
+            assert (alone.deserted, left.deserted) == (True, False)
+        finally:
+            os.kill(int(survivor.read_text()), signal.SIGKILL)
+
+
 async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:
     tasks = [command(folder, f"sleep 0.2; echo {n}; exit {n}") for n in (0, 7)]
     async with agent(folder) as first:

@@ -402,3 +402,29 @@ async def test_settings_that_make_no_sense_are_refused(
 )
 def test_the_backoff_doubles_up_to_its_cap(failures: int, delay: float) -> None:
     assert backoff_delay(failures, 0.5, 30.0) == delay
+
+
+async def test_a_pause_that_was_cut_short_leaves_its_alarm_for_the_next(
+    clock: ManualClock, timers: Timers, make: Callable[..., Loop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Arming costs more than most runs; the time between two runs is the same as with an alarm for each."""
+    armed: list[float] = []
+    arm = timers.set
+    monkeypatch.setattr(timers, "set", lambda at, ring: armed.append(at) or arm(at, ring))
+    work = Work()
+    loop = make(work.run_once, every=5.0)
+    await loop.start()
+    await work.ran()
+    for _ in range(3):
+        clock.advance(1.0)
+        loop.wake()
+        await work.ran()
+    assert len(armed) == 1
+    clock.advance(2.0)  # the alarm of the first pause
+    timers.check()
+    await settle()
+    assert work.runs == 4, "five seconds since the last run, not since the first"
+    clock.advance(3.0)
+    timers.check()
+    await work.ran()
+    assert len(armed) == 3
