@@ -187,6 +187,8 @@ class Assignment(msgspec.Struct, frozen=True):
     traceparent: str | None = None
     # What it takes of the agent's resources while it is there; zero takes nothing.
     resources: Resources = Resources()
+    # Of a daemon.
+    slot: int | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):

@@ -45,6 +45,8 @@ def task_environment(
         "HETUFLOW_OUTPUT": str(directory.output),
         "HETUFLOW_PROGRESS": str(directory.progress),
     }
+    if assignment.slot is not None:
+        own["HETUFLOW_SLOT"] = str(assignment.slot)
     if assignment.traceparent is not None:
         own["TRACEPARENT"] = assignment.traceparent
     return {**base, **assignment.run.env, **own}

@@ -52,11 +52,13 @@ def from_document(document: Mapping[str, Any], *, path: str = "") -> JobSpec:
     return spec
 
 
-def schedule_from_document(document: Mapping[str, Any], *, path: str = "") -> ScheduleSpec:
+def schedule_from_document(
+    document: Mapping[str, Any], *, path: str = "", unsupported: Mapping[str, str] = UNSUPPORTED_KEYS
+) -> ScheduleSpec:
     """A schedule from plain data, such as the body of a request or what `schedule_document` gave."""
     raw = raw_document(document, path)
     given = Given(raw.root, raw.source, raw.path, [])
-    spec = read_schedule(given, UNSUPPORTED_KEYS)
+    spec = read_schedule(given, unsupported)
     if given.faults or spec is None:
         faults = in_file_order(given.faults)
         raise Invalid(_summary(len(faults)), code=CODE, faults=faults)

@@ -6,11 +6,20 @@ from datetime import datetime
 from typing import Any
 
 from hetuflow_core.durations import format_duration
+from hetuflow_core.jobfile.daemon_document import daemon_document
 from hetuflow_core.jobfile.instants import format_instant, format_time_of_day
 from hetuflow_core.schedule import AnyBlackout, Blackout, ScheduleSpec
 
 
 def schedule_document(spec: ScheduleSpec) -> dict[str, Any]:
+    if spec.daemon is not None:
+        return {
+            "name": spec.name,
+            "enabled": spec.enabled,
+            "daemon": daemon_document(spec.daemon),
+            "params": spec.params,
+            "priority": spec.priority,
+        }
     return {
         "name": spec.name,
         "enabled": spec.enabled,

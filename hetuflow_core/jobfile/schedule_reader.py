@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hetuflow_core.calendar import Weekday
 from hetuflow_core.errors import Invalid
+from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON, read_daemon
 from hetuflow_core.jobfile.given import Given, Section, did_you_mean, each, listed
 from hetuflow_core.jobfile.instants import (
     MIDNIGHT_AFTER,
@@ -46,7 +47,7 @@ SCHEDULE_KEYS: Final = (
 )
 
 _TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
-_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at")
+_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon")
 _BOUNDS: Final = ("start_at", "end_at", "max_count")
 _MISFIRE: Final = re.compile(r"all\(([0-9]{1,9})\)")
 _MOST_SCHEDULES: Final = 1000
@@ -90,6 +91,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
         cron=section.read("cron", _cron, None),
         every=section.read("every", _duration(_SHORTEST_INTERVAL, _LONGEST_INTERVAL), None),
         at=section.read("at", read_instant, None),
+        daemon=section.read("daemon", lambda given: read_daemon(given, unsupported), None),
         timezone=section.read("timezone", _timezone, DEFAULT_TIMEZONE),
         dst=section.read("dst", _dst, Dst()),
         start_at=section.read("start_at", read_instant, None),
@@ -120,6 +122,10 @@ def _refuse_other_triggers(given: Given, present: list[str]) -> None:
 
 def _refuse_idle_keys(section: Section, present: list[str]) -> None:
     """Keys that say nothing for this kind of schedule would be lost without a word."""
+    if present == ["daemon"]:
+        for key, given in section.present.items():
+            if key not in BESIDE_DAEMON:
+                given.refuse(f"a daemon runs all the time: remove {key}.")
     if present == ["at"]:
         for key in _BOUNDS:
             if bound := section.get(key):

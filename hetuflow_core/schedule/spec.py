@@ -1,7 +1,7 @@
 """Schedules as both sides hold them; every field has the name it has in the job file.
 
-A schedule has exactly one of `cron`, `every` and `at`. `hetuflow_core/jobfile/schedule_reader.py` makes them
-from raw documents and is where their rules are; a spec that exists has been checked.
+A schedule has exactly one of `cron`, `every`, `at` and `daemon`. `hetuflow_core/jobfile/schedule_reader.py`
+makes them from raw documents and is where their rules are; a spec that exists has been checked.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from hetuflow_core.calendar import Weekday
+from hetuflow_core.daemon import DaemonSpec
 from hetuflow_core.states import ScheduleKind
 
 DEFAULT_TIMEZONE: Final = "UTC"
@@ -101,6 +102,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     cron: str | None = None
     every: timedelta | None = None  # counted from `start_at`, or else from 1970-01-01T00:00:00Z
     at: datetime | None = None
+    daemon: DaemonSpec | None = None
     timezone: str = DEFAULT_TIMEZONE  # of cron, of the days of calendars and of daily blackouts
     dst: Dst = Dst()  # of cron
     start_at: datetime | None = None  # the first instant it may fire at
@@ -117,4 +119,11 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kind(self) -> ScheduleKind:
+        if self.daemon is not None:
+            return ScheduleKind.DAEMON
         return ScheduleKind.TIME if self.cron is None else ScheduleKind.CRON
+
+    @property
+    def timed(self) -> bool:
+        """Whether it fires at instants: only then is there a cursor, and something to generate."""
+        return self.kind in {ScheduleKind.CRON, ScheduleKind.TIME}

@@ -36,6 +36,7 @@ from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
+from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.generator import Generator
 from hetuflow_server.loops.key_sweeper import KeySweeper
 from hetuflow_server.loops.rescuer import Rescuer
@@ -253,7 +254,14 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
     )
     staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
     staging.when_due(staging_loop.wake)
-    return [cluster.roles.leader_loop("generator", generator.run_once, every=1.0), staging_loop]
+    daemons = DaemonKeeper(services.database, cluster.ownership, services.settler, services.hints)
+    daemons_loop = cluster.roles.owner_loop("daemons", daemons.run_once, look=daemons.look, every=1.0)
+    daemons.when_changed(daemons_loop.wake)
+    return [
+        cluster.roles.leader_loop("generator", generator.run_once, every=1.0),
+        staging_loop,
+        daemons_loop,
+    ]
 
 
 def _asgi(services: Services, readiness: Readiness) -> Litestar:

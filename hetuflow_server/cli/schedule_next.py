@@ -86,6 +86,10 @@ def schedule_next(
         with invocation.client() as client:
             schedule = client.schedule(invocation.namespace, job_name, name)
             fires = client.coming_fires(schedule.id, count=count, after=start)
+        if schedule.kind == "daemon":
+            meaning: str = load("hetuflow_server.cli.schedule_trial:daemon_in_words")(schedule.spec)
+            invocation.show([], human=lambda: [f"{which} has no fires: it {meaning}."], brief=[])
+            return
         _show(invocation, fires)
         return
     if cron is None and every is None:

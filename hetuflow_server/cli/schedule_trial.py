@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from hetuflow_core.daemon import describe
 from hetuflow_core.jobfile import schedule_from_document
 from hetuflow_core.resources import ComingFire
 from hetuflow_core.schedule import upcoming
@@ -19,3 +20,9 @@ _NAME = "trial"
 def tried_out(document: Mapping[str, Any], after: datetime, count: int) -> list[ComingFire]:
     spec = schedule_from_document({"name": _NAME, **document})
     return shown(spec, preview(upcoming(spec, UUID(int=0), {}, after), count), None)
+
+
+def daemon_in_words(document: dict[str, Any]) -> str:
+    """What a schedule that is a daemon does."""
+    spec = schedule_from_document(document).daemon
+    return describe(spec) if spec is not None else ""

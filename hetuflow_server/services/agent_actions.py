@@ -25,7 +25,7 @@ from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter, LockedAgent
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Ending
-from hetuflow_server.stream.hints import Hints, Topic, agent_topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, Topic, agent_topic, daemons_topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agents")
 
@@ -95,7 +95,7 @@ class AgentActions:
         if lose_running:
             hints |= await self._lose_running(agent_id)
         found = await self.agent(principal, agent_id)
-        hints |= await self._namespaces(found.namespaces)
+        hints |= await self._namespaces(found.namespaces) | await self._daemons(found.namespaces)
         self._hints.give(hints)
         log.warning("An agent was kicked.", agent=found.name, by=principal.name, lose_running=lose_running)
         return found
@@ -219,8 +219,9 @@ class AgentActions:
         return new
 
     async def _told(self, principal: Principal, agent_id: UUID) -> AgentDetail:
-        self._hints.give([agent_topic(agent_id)])
-        return await self.agent(principal, agent_id)
+        found = await self.agent(principal, agent_id)
+        self._hints.give({agent_topic(agent_id), *await self._daemons(found.namespaces)})
+        return found
 
     async def _lose_running(self, agent_id: UUID) -> set[Topic]:
         hints: set[Topic] = set()
@@ -234,9 +235,15 @@ class AgentActions:
                 return hints
 
     async def _namespaces(self, names: Collection[str]) -> set[Topic]:
+        return set(map(namespace_topic, await self._namespace_ids(names)))
+
+    async def _daemons(self, names: Collection[str]) -> set[Topic]:
+        """Whom to tell that daemons may have to leave an agent, or may be on it."""
+        return set(map(daemons_topic, await self._namespace_ids(names)))
+
+    async def _namespace_ids(self, names: Collection[str]) -> list[int]:
         async with self._database.transaction() as connection:
-            found = await directory.namespace_ids(connection, list(names))
-        return set(map(namespace_topic, found))
+            return await directory.namespace_ids(connection, list(names))
 
 
 def _sees(principal: Principal, namespaces: Collection[str]) -> bool:

@@ -78,6 +78,7 @@ class Assignments:
                     on_lost=version.on_lost,
                     traceparent=row.traceparent,
                     resources=resources[row.placement_id],
+                    slot=row.slot,
                 ),
             )
         if broken:

@@ -63,6 +63,11 @@ class Backfills:
             if not row.enabled:
                 raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
             version, spec = from_row(row), schedule_from_document(schedule.spec)
+            if not spec.timed:
+                raise Conflict(
+                    f"The schedule {schedule.name} does not fire at instants: nothing can be made up for.",
+                    code="schedule.not_timed",
+                )
             calendars = await load_calendars(connection, [(row.namespace_id, spec)])
             fires = _fires(fires_of(spec, calendars.get(row.namespace_id, {})), request)
             planned = _new(principal, schedule, spec, version, request, fires, now)

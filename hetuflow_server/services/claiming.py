@@ -7,10 +7,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from hetuflow_core import ids, messages as m
-from hetuflow_core.placement import AgentFacts, Resources, parse_taint
+from hetuflow_core.placement import Resources
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
+from hetuflow_server.services.agent_facts import facts_of
 from hetuflow_server.services.agent_sessions import POLL_WAIT, AgentSessions
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.assignments import Assignments
@@ -72,7 +73,7 @@ class Claiming:
 def _asker(credential: AgentCredential, session: AgentSession, asked: m.Poll, *, repeated: bool) -> Asker:
     free = min(asked.free_slots, session.slots, _MOST_PER_POLL)
     return Asker(
-        facts=_facts(session),
+        facts=facts_of(session),
         session_id=asked.session_id,
         request_id=asked.request_id,
         served=frozenset(
@@ -95,20 +96,4 @@ def _free(session: AgentSession, asked: m.Poll) -> Resources:
         cpu=min(capacity.cpu, asked.free_resources.cpu),
         memory=min(capacity.memory, asked.free_resources.memory),
         gpu=min(capacity.gpu, asked.free_resources.gpu),
-    )
-
-
-def _facts(session: AgentSession) -> AgentFacts:
-    """What placement looks at; another registration makes another version of it."""
-    said = session.capabilities
-    return AgentFacts(
-        agent_id=session.id,
-        version=ids.milliseconds(session.registered_at),
-        labels=session.labels,
-        taints=tuple(map(parse_taint, said.taints)),
-        pools=frozenset(said.pools),
-        capacity=said.resources,
-        slots=session.slots,
-        executors=frozenset(said.executors),
-        run_as=frozenset(said.run_as),
     )

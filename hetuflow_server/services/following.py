@@ -47,7 +47,7 @@ class Following:
         namespaces = {
             one.schedule_id: one.namespace_id
             for one, _ in over
-            if one.schedule_id is not None and one.held_reason not in _WAITED
+            if one.schedule_id is not None and one.slot is None and one.held_reason not in _WAITED
         }
         if namespaces:
             decided = await overlaps.decide_for(connection, list(namespaces), ended_now=True)

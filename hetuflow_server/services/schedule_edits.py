@@ -142,7 +142,7 @@ async def _write(
                 kind=_kind(spec),
                 spec=store.to_json(document),
                 enabled=enabled,
-                cursor=now,
+                cursor=now if spec.timed else None,
                 next_fire_at=first_fire(spec, fires_of(spec, calendars), now, fired) if fires else None,
                 fired_count=fired,
             )
@@ -170,7 +170,7 @@ async def _insert(connection: Connection, job: EditedJob, specs: Sequence[Schedu
             kind=_kind(spec),
             spec=store.to_json(schedule_document(spec)),
             enabled=spec.enabled,
-            cursor=now,
+            cursor=now if spec.timed else None,
             next_fire_at=first(spec),
         )
         for spec in specs

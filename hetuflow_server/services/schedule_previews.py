@@ -45,7 +45,7 @@ class SchedulePreviews:
     async def of_schedule(
         self, principal: Principal, schedule_id: UUID, *, count: int, after: datetime | None
     ) -> list[ComingFire]:
-        """Return the next fires of a schedule, and what is skipped until the last."""
+        """Return the next fires of a schedule, and what is skipped until the last; a daemon has none."""
         async with self._database.transaction() as connection:
             schedule = await store.one(connection, schedule_id, principal.namespace)
             if schedule is None:
@@ -107,9 +107,10 @@ def _generated_ahead(
     schedule: PreviewedSchedule, spec: ScheduleSpec, calendars: Mapping[str, Calendar], now: datetime
 ) -> int:
     """How many tasks there are for fires still to come: they are counted and yet shown as coming."""
-    if spec.max_count is None or schedule.cursor <= now:
+    cursor = schedule.cursor
+    if spec.max_count is None or cursor is None or cursor <= now:
         return 0
-    ahead = takewhile(lambda fire_at: fire_at <= schedule.cursor, occurrences(spec, now))
+    ahead = takewhile(lambda fire_at: fire_at <= cursor, occurrences(spec, now))
     return sum(skip_reason(spec, calendars, fire_at) is None for fire_at in ahead)
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.jobfile import schedule_from_document
+from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON
 from hetuflow_core.resources import Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.services import schedule_edits
@@ -134,7 +135,7 @@ def _among(rows: list[ScheduleRow], schedule_id: UUID) -> ScheduleRow:
     raise _no_schedule()  # deleted meanwhile
 
 
-_TRIGGERS = ("cron", "every", "at")
+_TRIGGERS = ("cron", "every", "at", "daemon")
 # Not every trigger has them; what a changed trigger does not take is not carried over.
 _OF_TRIGGERS = {
     "cron": ("dst", "start_at", "end_at", "max_count"),
@@ -148,6 +149,8 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     new = next((key for key in _TRIGGERS if changes.get(key) is not None), None)
     old = next((key for key in _TRIGGERS if kept.get(key) is not None), None)
     if new is not None and new != old:
+        if "daemon" in {new, old}:
+            kept = {key: value for key, value in kept.items() if key in BESIDE_DAEMON}
         for key in (*_TRIGGERS, *({"dst", "start_at", "end_at", "max_count"} - {*_OF_TRIGGERS.get(new, ())})):
             kept.pop(key, None)
     for key, value in changes.items():

@@ -12,10 +12,12 @@ from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core import ids
+from hetuflow_core.daemon import EndReason
 from hetuflow_core.retry import RETRYABLE, Change, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.daemon_slots import DaemonSlots
 from hetuflow_server.services.following import Following, Over
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.output_tail import output_tail
@@ -36,6 +38,8 @@ EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[list[Ended]]]
 # The reason of a task that failed by its deadline, and of what was ended for it.
 DEADLINE = GiveUpReason.DEADLINE.value
 _RUNNING = InstanceStatus.RUNNING
+# Why the engine itself has asked for an end; whatever else asked was a person.
+_PURPOSES = frozenset({OVERLAP, *EndReason})
 _TASK_STATUS_AFTER = {
     InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
     InstanceStatus.SKIPPED: TaskStatus.SKIPPED,
@@ -74,6 +78,7 @@ class Settler:
         self._versions = versions
         self._following = Following(versions)
         self._capacity = capacity
+        self.daemon_slots = DaemonSlots(versions, capacity.classes, rng)
         self._clock = clock
         self._rng = rng
 
@@ -168,16 +173,19 @@ class Settler:
     ) -> None:
         """Do what every end entails, however it came about: the one place for what it gives back.
 
-        `over` are the ends of whole tasks. Backfills are locked before limits, and whatever comes behind
-        those waits for nobody.
+        `over` are the ends of whole tasks. Backfills and slots of daemons are locked before limits, and
+        whatever comes behind those waits for nobody.
         """
         settled.ended.update(one.id for one in ended)
         settled.hints.update(instance_topic(one.id) for one in ended)
         turns = await self._following.take_turns(connection, over)
+        successors, news = await self.daemon_slots.follow(connection, ended)
+        settled.hints |= news
         # Before anything is created, which may have to wait for a key that this very end gives back.
         settled.hints |= await self._capacity.give_back(connection, ended)
         await birth_transitions.create_instances(connection, retries)
         settled.hints.update(namespace_topic(one.namespace_id) for one in retries)
+        settled.hints |= await self.daemon_slots.create(connection, successors)
         settled.hints |= await self._following.follow(connection, over, turns)
 
     async def _versions_of(
@@ -213,8 +221,11 @@ class Settler:
             return Verdict(replace(change, status=TaskStatus.FAILED, reason=DEADLINE), None)
         if instance.cancel_requested and ending.status is not InstanceStatus.SUCCEEDED:
             # Somebody wanted it to end: however it ended, it is not tried again.
-            reason = OVERLAP if task.reason == OVERLAP else "cancelled"
+            reason = task.reason if task.reason in _PURPOSES else "cancelled"
             return Verdict(replace(change, status=TaskStatus.CANCELLED, reason=reason), None)
+        if instance.slot is not None:
+            # An instance of a daemon is followed by another task, not by another attempt.
+            return Verdict(change, None)
         decision = decide(
             version.retry,
             outcome,

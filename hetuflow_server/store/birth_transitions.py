@@ -27,17 +27,18 @@ ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
 _NEW_INSTANCES = """
 {keys}INSERT INTO sched_task_instance
   (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
-   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, status, held_reason)
+   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, status, held_reason)
 SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id,
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot,
        CASE WHEN {held} IS NULL THEN 'pending' ELSE 'held' END, {held}
 FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
             %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
             %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
             %(due_at)s::timestamptz[], %(lease_ms)s::integer[], %(concurrency_key)s::text[],
-            %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[], %(held_reason)s::text[])
+            %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[], %(held_reason)s::text[],
+            %(slot)s::integer[])
   AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason)
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason, slot)
 WHERE {condition}
 ON CONFLICT (id) DO NOTHING"""
 

@@ -34,6 +34,8 @@ class NewInstance:
     held_reason: HeldReason | None = None
     # The backfill that goes on when it ends.
     backfill_id: UUID | None = None
+    # Of a daemon.
+    slot: Int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,8 @@ class Claimed:
     reserved_until: datetime
     lease_ms: int
     placement_id: int
+    # Of a daemon.
+    slot: int | None
     # Of its task.
     params: dict[str, Any] | None
     traceparent: str | None
@@ -146,6 +150,8 @@ class Ended(Freed):
     backfill_id: UUID | None
     # Why it was held; None when it was not.
     held_reason: str | None
+    # Of a daemon.
+    slot: int | None
 
 
 @dataclass(frozen=True, slots=True)

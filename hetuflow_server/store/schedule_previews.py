@@ -19,17 +19,18 @@ class PreviewedSchedule:
     enabled: bool
     job_enabled: bool
     # Fires up to here are generated and part of the count; those after now are still to come.
-    cursor: datetime
+    # None for what does not fire at instants.
+    cursor: datetime | None
     fired_count: int
 
 
 _SCHEDULES = """
 SELECT s.id, s.name, s.namespace_id, s.spec, s.enabled, j.enabled AS job_enabled, s.cursor, s.fired_count
 FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id JOIN sched_namespace n ON n.id = j.namespace_id
-WHERE s.kind IN ('cron', 'time') AND j.deleted_at IS NULL AND s.deleted_at IS NULL
+WHERE j.deleted_at IS NULL AND s.deleted_at IS NULL
   AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)"""
 
-_OF_JOB = f"{_SCHEDULES} AND s.job_id = %(id)s ORDER BY s.name"
+_OF_JOB = f"{_SCHEDULES} AND s.kind IN ('cron', 'time') AND s.job_id = %(id)s ORDER BY s.name"
 _ONE = f"{_SCHEDULES} AND s.id = %(id)s"
 
 

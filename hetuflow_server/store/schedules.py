@@ -24,7 +24,8 @@ class ScheduleRow:
     spec: dict[str, Any]
     enabled: bool
     version: int
-    cursor: datetime
+    # Only of those that fire at instants.
+    cursor: datetime | None
     next_fire_at: datetime | None
     fired_count: int
 
@@ -38,7 +39,7 @@ class NewSchedule:
     kind: str
     spec: str
     enabled: bool
-    cursor: datetime
+    cursor: datetime | None
     next_fire_at: datetime | None
 
 
@@ -50,7 +51,7 @@ class ScheduleChange:
     kind: str
     spec: str
     enabled: bool
-    cursor: datetime
+    cursor: datetime | None
     next_fire_at: datetime | None
     fired_count: int
 
@@ -150,7 +151,7 @@ WHERE s.id = c.id"""
 _REMOVE = """
 UPDATE sched_schedule
 SET deleted_at = clock_timestamp(), updated_at = clock_timestamp(), enabled = false, version = version + 1,
-    cursor = %(now)s, next_fire_at = NULL, decided_until = NULL
+    cursor = CASE WHEN kind IN ('cron', 'time') THEN %(now)s END, next_fire_at = NULL, decided_until = NULL
 WHERE id = ANY(%(ids)s::uuid[])"""
 
 # Fires that have not happened: in the future, never attempted, and in nobody's hands.

@@ -47,6 +47,8 @@ class LiveInstance:
     cancel_requested: bool
     concurrency_key: str | None
     target_agent_id: UUID | None
+    # Of a daemon.
+    slot: int | None
 
 
 _LOCK = """
@@ -62,7 +64,7 @@ _LOCK_OF_INSTANCES = _LOCK.format(
 
 _LIVE = """
 SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, claim_no,
-       cancel_requested, concurrency_key, target_agent_id
+       cancel_requested, concurrency_key, target_agent_id, slot
 FROM sched_task_instance WHERE {by} = ANY(%(ids)s::uuid[])"""
 
 # What a task is doing is shown from its live instance: the stored status says only how far it has come.

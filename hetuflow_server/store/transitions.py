@@ -55,7 +55,7 @@ _LOCK_CLAIMABLE = _LOCK_HEADS.format(target="target_agent_id IS NULL")
 _LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id")
 
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
-          i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id"""
+          i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
 
 # With the parameters of their tasks; the range leaves out the partitions that cannot hold them.
 _RESERVE = f"""

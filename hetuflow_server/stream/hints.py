@@ -11,7 +11,7 @@ from uuid import UUID
 
 from hetuflow_core.fairness import Head
 
-NAMESPACE, HEAD, AGENT, INSTANCE = "namespace", "head", "agent", "instance"
+NAMESPACE, HEAD, AGENT, INSTANCE, DAEMONS = "namespace", "head", "agent", "instance", "daemons"
 
 
 class Topic(NamedTuple):
@@ -37,6 +37,11 @@ def agent_topic(agent_id: UUID) -> Topic:
 def instance_topic(instance_id: UUID) -> Topic:
     """An instance's log grew, or it ended."""
     return Topic(INSTANCE, instance_id)
+
+
+def daemons_topic(namespace_id: int) -> Topic:
+    """Something that the daemons of a namespace depend on has changed: its owner looks at them."""
+    return Topic(DAEMONS, namespace_id)
 
 
 class Waiter:

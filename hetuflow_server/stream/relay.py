@@ -19,7 +19,7 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.store import notifications
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import AGENT, NAMESPACE, Hints, Topic, namespace_topic
+from hetuflow_server.stream.hints import AGENT, DAEMONS, NAMESPACE, Hints, Topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.relay")
 
@@ -35,6 +35,8 @@ class _News(msgspec.Struct, frozen=True):
     origin: UUID
     namespaces: list[int]
     agents: list[UUID]
+    # Namespaces whose daemons are to be looked at.
+    daemons: list[int] = []
 
 
 class Relay:
@@ -69,7 +71,7 @@ class Relay:
     def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:
         if relayed:
             return
-        mine = {topic for topic in topics if topic.kind in {NAMESPACE, AGENT}}
+        mine = {topic for topic in topics if topic.kind in {NAMESPACE, AGENT, DAEMONS}}
         mine |= {namespace_topic(topic.id.namespace_id) for topic in topics if isinstance(topic.id, Head)}
         if mine:
             self._news |= mine
@@ -100,6 +102,7 @@ class Relay:
         if news.origin != self._origin:
             topics = [Topic(NAMESPACE, id_) for id_ in news.namespaces]
             topics += [Topic(AGENT, id_) for id_ in news.agents]
+            topics += [Topic(DAEMONS, id_) for id_ in news.daemons]
             self._hints.give(topics, relayed=True)
 
     async def _keep_sending(self) -> None:
@@ -121,8 +124,9 @@ class Relay:
             msgspec.json.encode(
                 _News(
                     self._origin,
-                    [t.id for t in batch if isinstance(t.id, int)],
+                    [t.id for t in batch if t.kind == NAMESPACE and isinstance(t.id, int)],
                     [t.id for t in batch if isinstance(t.id, UUID)],
+                    [t.id for t in batch if t.kind == DAEMONS and isinstance(t.id, int)],
                 ),
             ).decode()
             for batch in batches

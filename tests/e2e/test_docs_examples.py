@@ -106,6 +106,7 @@ def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
         "`when`": "retry.rules.when.",
         "`then`": "retry.rules.then.",
         "`schedules`": "schedules.",
+        "`daemon`": "schedules.daemon.",
     }
     assert {
         prefixes[where] + key for where in prefixes for key in rows.get(where, ())
@@ -158,7 +159,7 @@ def test_the_messages_of_the_protocol_are_those_of_the_code() -> None:
 
 
 def test_the_variables_of_a_task_are_those_of_the_code(tmp_path: Path) -> None:
-    set_by_us = task_environment({}, assignment_of(["true"]), ClaimDirectory(tmp_path)).keys()
+    set_by_us = task_environment({}, assignment_of(["true"], slot=1), ClaimDirectory(tmp_path)).keys()
     assert first_column(section(page("guide/agents.md"), "What a task sees")) == set_by_us
 
 

@@ -25,6 +25,7 @@ def assignment_of(
     on_lost: str = "kill",
     due_in_ms: int = 0,
     fire_at: int | None = None,
+    slot: int | None = None,
 ) -> Assignment:
     now = int(time.time() * 1000)
     return Assignment(
@@ -52,4 +53,5 @@ def assignment_of(
         lease_ms=lease_ms,
         on_lost=on_lost,
         traceparent=TRACEPARENT,
+        slot=slot,
     )

@@ -1,0 +1,103 @@
+"""Daemons: as many instances as there should be, of the version there should be, where they should be.
+
+Whoever ends an instance starts the next. This loop does what nobody's end brings about (the first starts,
+scaling, updates, agents that come and go) and what was left undone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from itertools import islice
+from uuid import UUID
+
+import structlog
+
+from hetuflow_core.daemon import End, EndReason, Retire, Start, Untie
+from hetuflow_server.services.daemon_slots import DaemonSlots, Observation
+from hetuflow_server.services.ownership import Ownership
+from hetuflow_server.services.settling import Settler
+from hetuflow_server.store import daemon_transitions as transitions, daemons as store, tasks as task_store
+from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.stream.hints import DAEMONS, Hints, Topic, namespace_topic
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.daemons")
+
+_BATCH = 200
+
+
+class DaemonKeeper:
+    """An owner's duty."""
+
+    def __init__(self, database: Database, ownership: Ownership, settler: Settler, hints: Hints) -> None:
+        self._database = database
+        self._ownership = ownership
+        self._settler = settler
+        self._slots: DaemonSlots = settler.daemon_slots
+        self._hints = hints
+        self._wake: Callable[[], None] | None = None
+        hints.listen(self._on_hints)
+
+    def when_changed(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a daemon may have something to do before the next look."""
+        self._wake = wake
+
+    async def look(self, namespaces: Sequence[int]) -> list[int]:
+        """Return in which of them something is to be done, with a few queries for all."""
+        async with self._database.transaction() as connection:
+            seen = await self._slots.observe(connection, await store.in_namespaces(connection, namespaces))
+        return sorted({one.row.namespace_id for one in seen.daemons if one.actions})
+
+    async def run_once(self, namespace_id: int) -> int:
+        """Do what `look` has found; what is ended is followed by what should be there in its place."""
+        async with self._ownership.transaction(namespace_id) as connection:
+            found = await store.in_namespaces(connection, [namespace_id])
+            # Who is being edited has its turn when the edit is done; nothing is started behind a stop.
+            rows = await store.lock_free(connection, [row.id for row in found])
+            seen = await self._slots.observe(connection, rows)
+            done, hints = await self._start(connection, seen, namespace_id)
+        self._hints.give(hints)
+        ends = [action for one in seen.daemons for action in one.actions if isinstance(action, End)]
+        for begin in range(0, len(ends), _BATCH):
+            done += await self._end(namespace_id, ends[begin : begin + _BATCH])
+        return done
+
+    async def _start(
+        self, connection: Connection, seen: Observation, namespace_id: int
+    ) -> tuple[int, set[Topic]]:
+        retire = [(one.row.id, a.slot) for one in seen.daemons for a in one.actions if isinstance(a, Retire)]
+        await transitions.retire(connection, retire)
+        untie = [a.instance_id for one in seen.daemons for a in one.actions if isinstance(a, Untie)]
+        await transitions.untie(connection, untie)
+        starts: defaultdict[UUID, list[Start]] = defaultdict(list)
+        wanted = ((one.row.id, a) for one in seen.daemons for a in one.actions if isinstance(a, Start))
+        for schedule_id, start in islice(wanted, _BATCH):
+            starts[schedule_id].append(start)
+        work = await self._slots.take(connection, seen, starts)
+        hints = await self._slots.create(connection, work)
+        if untie:
+            hints.add(namespace_topic(namespace_id))
+        if work:
+            log.info("Instances of daemons were started.", namespace_id=namespace_id, count=len(work))
+        return len(retire) + len(untie) + len(work), hints
+
+    async def _end(self, namespace_id: int, ends: Sequence[End]) -> int:
+        """End instances on purpose: what waits at once, what is claimed by its agent."""
+        by_reason: defaultdict[EndReason, list[UUID]] = defaultdict(list)
+        for end in ends:
+            by_reason[end.reason].append(end.instance_id)
+        done = 0
+        for reason, instances in by_reason.items():
+            async with self._ownership.transaction(namespace_id) as connection:
+                tasks = await task_store.lock_tasks_of(connection, instances)
+                await transitions.mark(connection, [(task, reason.value) for task in tasks])
+                settled = await self._settler.cancel(connection, sorted(instances), reason.value)
+            self._hints.give(settled.hints)
+            done += len(settled.ended) + len(settled.asked)
+        if done:
+            log.info("Instances of daemons were ended.", namespace_id=namespace_id, count=done)
+        return done
+
+    def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:  # noqa: ARG002 - all alike
+        if self._wake is not None and any(topic.kind == DAEMONS for topic in topics):
+            self._wake()
