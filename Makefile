@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test bench lint check format docs lock clean
+.PHONY: help install dev test coverage bench lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -35,6 +35,9 @@ dev: install ## run embedded PostgreSQL, one server and one agent; Ctrl-C stops 
 	@exec $(BIN)/hetuflow dev $(ARGS)
 
 test: install ## run all tests on a throw-away PostgreSQL
+	@$(BIN)/pytest $(ARGS)
+
+coverage: install ## run all tests and tell which branches none of them took (twice the time)
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
 
 bench: install ## measure rates and latencies beside their limits, in one run
