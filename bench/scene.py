@@ -23,15 +23,15 @@ from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.app.server import Services
 from hetuflow_server.app.store import open_database
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.askers import Asker
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Lane
 from hetuflow_server.store.records import Ending
 
 # Rows at a time → how often within a repetition.
 _TIMES = {1: 40, 100: 10}
-_WHO = Principal(UUID(int=0), "bench", Role.ADMIN, None)
+_WHO = Principal.with_role("bench", Role.ADMIN)
 # The namespace every database begins with.
 DEFAULT_NAMESPACE = 1
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import errors
 from hetuflow_core.errors import HetuflowError
+from hetuflow_core.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permission
+from hetuflow_core.roles import Role
 from hetuflow_core.runtime.config_render import reference, template
 from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
 from hetuflow_server.settings import ServerSettings
@@ -28,6 +30,17 @@ one sentence to standard error. The last column has the codes the REST API gives
 | exit code | meaning | error codes |
 |---|---|---|"""
 
+_PERMISSIONS_HEAD = """# Permissions
+
+<!-- Made by docs/generate.py from hetuflow_core/permissions.py: edit that and run it again. -->
+
+Every call of the [REST API](../guide/api.md) needs one of these in the namespace of what it is about. A role
+is a set of them, held in one namespace or in all; single ones can be added to a grant or withheld from it.
+Those marked *all* are about the whole system: only who holds them in every namespace has them.
+
+| permission | lets one | viewer | operator | editor | admin | where |
+|---|---|---|---|---|---|---|"""
+
 
 def generated() -> dict[str, str]:
     """Path under the top of the tree → its text."""
@@ -37,7 +50,21 @@ def generated() -> dict[str, str]:
             {"hetuflow server": ServerSettings, "hetuflow-agent": AgentSettings}
         ),
         "docs/reference/exit-codes.md": exit_codes(),
+        "docs/reference/permissions.md": permissions(),
     }
+
+
+def permissions() -> str:
+    """The reference page of permissions, with the roles that hold each."""
+    rows = [
+        f"| `{one}` | {MEANINGS[one]} | {_holders(one)} | {'all' if one in GLOBAL else 'one'} |"
+        for one in Permission
+    ]
+    return "\n".join([_PERMISSIONS_HEAD, *rows, ""])
+
+
+def _holders(permission: Permission) -> str:
+    return " | ".join("yes" if permission in ROLE_PERMISSIONS[role] else "" for role in Role)
 
 
 def exit_codes() -> str:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 import psutil
@@ -31,10 +31,10 @@ from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.loops.generator import Generator
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.leadership import Leadership, LeaseTimes
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.leadership import Lease
 from hetuflow_server.stream.hints import Hints
@@ -44,7 +44,7 @@ _JOBS = 1_000
 _DUE, _TICKS = 50, 20
 _AIM_TICK, _AIM_BURST = Aim(1.5, at_least=False), Aim(10.0, at_least=False)
 _TTL = timedelta(seconds=10)
-_WHO = Principal(UUID(int=0), "bench", Role.ADMIN, None)
+_WHO = Principal.with_role("bench", Role.ADMIN)
 _MEBIBYTE = 1 << 20
 
 _FILL = """

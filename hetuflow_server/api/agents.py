@@ -13,12 +13,14 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.agent_commands import AgentConfiguration, CommandState, Shutdown
 from hetuflow_core.errors import Invalid
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, KickRequest, Page
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.agent_actions import AgentActions
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter
 
@@ -26,7 +28,7 @@ _FOUND = problems(HTTPStatus.NOT_FOUND)
 _DECIDED = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/agents", operation_id="list_agents", responses=problems())
+@get("/agents", operation_id="list_agents", opt=needs(Permission.AGENTS_READ), responses=problems())
 async def list_agents(
     principal: NamedDependency[Principal],
     agent_actions: NamedDependency[AgentActions],
@@ -45,7 +47,7 @@ async def list_agents(
     return Page(agents[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/agents/{agent_id:uuid}", operation_id="get_agent", responses=_FOUND)
+@get("/agents/{agent_id:uuid}", operation_id="get_agent", opt=needs(Permission.AGENTS_READ), responses=_FOUND)
 async def get_agent(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -55,7 +57,13 @@ async def get_agent(
     return await agent_actions.agent(principal, agent_id)
 
 
-@post("/agents/{agent_id:uuid}/approve", status_code=200, operation_id="approve_agent", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/approve",
+    status_code=200,
+    operation_id="approve_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def approve_agent(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -65,7 +73,13 @@ async def approve_agent(
     return await agent_actions.approve(principal, agent_id)
 
 
-@post("/agents/{agent_id:uuid}/drain", status_code=200, operation_id="drain_agent", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/drain",
+    status_code=200,
+    operation_id="drain_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def drain_agent(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -75,7 +89,13 @@ async def drain_agent(
     return await agent_actions.drain(principal, agent_id)
 
 
-@post("/agents/{agent_id:uuid}/resume", status_code=200, operation_id="resume_agent", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/resume",
+    status_code=200,
+    operation_id="resume_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def resume_agent(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -85,7 +105,13 @@ async def resume_agent(
     return await agent_actions.resume(principal, agent_id)
 
 
-@post("/agents/{agent_id:uuid}/kick", status_code=200, operation_id="kick_agent", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/kick",
+    status_code=200,
+    operation_id="kick_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def kick_agent(
     agent_id: FromPath[UUID],
     data: JSONBody[KickRequest],
@@ -96,17 +122,27 @@ async def kick_agent(
     return await agent_actions.kick(principal, agent_id, lose_running=data.lose_running)
 
 
-@delete("/agents/{agent_id:uuid}", operation_id="delete_agent", responses=_DECIDED)
+@delete(
+    "/agents/{agent_id:uuid}",
+    operation_id="delete_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def delete_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
     agent_actions: NamedDependency[AgentActions],
 ) -> None:
     """Forget an agent; refused while it holds work, unless it was kicked."""
-    await agent_actions.delete(principal, agent_id)
+    await agent_actions.delete(agent_id)
 
 
-@post("/agents/{agent_id:uuid}/shutdown", status_code=202, operation_id="shutdown_agent", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/shutdown",
+    status_code=202,
+    operation_id="shutdown_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def shutdown_agent(
     agent_id: FromPath[UUID],
     data: JSONBody[Shutdown],
@@ -118,7 +154,11 @@ async def shutdown_agent(
 
 
 @post(
-    "/agents/{agent_id:uuid}/configure", status_code=202, operation_id="configure_agent", responses=_DECIDED
+    "/agents/{agent_id:uuid}/configure",
+    status_code=202,
+    operation_id="configure_agent",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
 )
 async def configure_agent(
     agent_id: FromPath[UUID],
@@ -130,7 +170,13 @@ async def configure_agent(
     return await agent_actions.configure(principal, agent_id, data)
 
 
-@post("/agents/{agent_id:uuid}/metrics", status_code=202, operation_id="agent_metrics", responses=_DECIDED)
+@post(
+    "/agents/{agent_id:uuid}/metrics",
+    status_code=202,
+    operation_id="agent_metrics",
+    opt=needs(Permission.AGENTS_MANAGE),
+    responses=_DECIDED,
+)
 async def agent_metrics(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -140,7 +186,12 @@ async def agent_metrics(
     return await agent_actions.metrics(principal, agent_id)
 
 
-@get("/agents/{agent_id:uuid}/commands", operation_id="list_commands_of_agent", responses=_FOUND)
+@get(
+    "/agents/{agent_id:uuid}/commands",
+    operation_id="list_commands_of_agent",
+    opt=needs(Permission.AGENTS_READ),
+    responses=_FOUND,
+)
 async def list_commands_of_agent(
     agent_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -154,7 +205,12 @@ async def list_commands_of_agent(
     return await _page(agent_actions, principal, wanted, limit)
 
 
-@get("/agent-commands", operation_id="list_agent_commands", responses=problems())
+@get(
+    "/agent-commands",
+    operation_id="list_agent_commands",
+    opt=needs(Permission.AGENTS_READ),
+    responses=problems(),
+)
 async def list_agent_commands(
     principal: NamedDependency[Principal],
     agent_actions: NamedDependency[AgentActions],
@@ -167,7 +223,12 @@ async def list_agent_commands(
     return await _page(agent_actions, principal, wanted, limit)
 
 
-@get("/agent-commands/{command_id:uuid}", operation_id="get_agent_command", responses=_FOUND)
+@get(
+    "/agent-commands/{command_id:uuid}",
+    operation_id="get_agent_command",
+    opt=needs(Permission.AGENTS_READ),
+    responses=_FOUND,
+)
 async def get_agent_command(
     command_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -180,6 +241,7 @@ async def get_agent_command(
     "/agent-commands/{command_id:uuid}/resend",
     status_code=202,
     operation_id="resend_agent_command",
+    opt=needs(Permission.AGENTS_MANAGE),
     responses=_DECIDED,
 )
 async def resend_agent_command(

@@ -12,15 +12,22 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath
 from litestar.response import Stream
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import ArtifactList
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.artifacts import Artifacts
+from hetuflow_server.services.principals import Principal
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
 
-@get("/task-instances/{instance_id:uuid}/artifacts", operation_id="list_artifacts", responses=_PROBLEMS)
+@get(
+    "/task-instances/{instance_id:uuid}/artifacts",
+    operation_id="list_artifacts",
+    opt=needs(Permission.ARTIFACTS_READ),
+    responses=_PROBLEMS,
+)
 async def list_artifacts(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -34,6 +41,7 @@ async def list_artifacts(
     "/task-instances/{instance_id:uuid}/artifacts/{path:path}",
     media_type="application/octet-stream",
     operation_id="get_artifact",
+    opt=needs(Permission.ARTIFACTS_READ),
     responses=_PROBLEMS,
 )
 async def get_artifact(

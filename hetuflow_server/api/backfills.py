@@ -10,18 +10,24 @@ from litestar import Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Backfill, BackfillRequest, Page
-from hetuflow_core.roles import Role
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.backfills import Backfills
+from hetuflow_server.services.principals import Principal
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@post("/schedules/{schedule_id:uuid}/backfill", operation_id="backfill_schedule", responses=_STATE_PROBLEMS)
+@post(
+    "/schedules/{schedule_id:uuid}/backfill",
+    operation_id="backfill_schedule",
+    opt=needs(Permission.SCHEDULES_READ),
+    responses=_STATE_PROBLEMS,
+)
 async def backfill_schedule(
     schedule_id: FromPath[UUID],
     data: JSONBody[BackfillRequest],
@@ -29,11 +35,12 @@ async def backfill_schedule(
     backfills: NamedDependency[Backfills],
 ) -> Backfill:
     """Run the fires of a range in the past, each once, at most `max_parallel` of them at a time."""
-    principal.require(Role.VIEWER if data.dry_run else Role.OPERATOR)
+    if not data.dry_run:
+        principal = principal.needing(Permission.SCHEDULES_OPERATE)
     return await backfills.create(principal, schedule_id, data)
 
 
-@get("/backfills", operation_id="list_backfills", responses=problems())
+@get("/backfills", operation_id="list_backfills", opt=needs(Permission.SCHEDULES_READ), responses=problems())
 async def list_backfills(
     principal: NamedDependency[Principal],
     backfills: NamedDependency[Backfills],
@@ -55,7 +62,12 @@ async def list_backfills(
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/backfills/{backfill_id:uuid}", operation_id="get_backfill", responses=_NOT_FOUND)
+@get(
+    "/backfills/{backfill_id:uuid}",
+    operation_id="get_backfill",
+    opt=needs(Permission.SCHEDULES_READ),
+    responses=_NOT_FOUND,
+)
 async def get_backfill(
     backfill_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -69,6 +81,7 @@ async def get_backfill(
     "/backfills/{backfill_id:uuid}/cancel",
     status_code=200,
     operation_id="cancel_backfill",
+    opt=needs(Permission.SCHEDULES_OPERATE),
     responses=_STATE_PROBLEMS,
 )
 async def cancel_backfill(
@@ -77,7 +90,6 @@ async def cancel_backfill(
     backfills: NamedDependency[Backfills],
 ) -> Backfill:
     """Make no more of its tasks, and cancel those that have not ended."""
-    principal.require(Role.OPERATOR)
     return await backfills.cancel(principal, backfill_id)
 
 

@@ -9,18 +9,19 @@ from litestar import Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Calendar, CalendarDays, Page
-from hetuflow_core.roles import Role
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.calendar_actions import CalendarActions
+from hetuflow_server.services.principals import Principal
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/calendars", operation_id="list_calendars", responses=problems())
+@get("/calendars", operation_id="list_calendars", opt=needs(Permission.CALENDARS_READ), responses=problems())
 async def list_calendars(
     principal: NamedDependency[Principal],
     calendar_actions: NamedDependency[CalendarActions],
@@ -40,18 +41,27 @@ async def list_calendars(
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@post("/calendars", operation_id="create_calendar", responses=_CHANGE_PROBLEMS)
+@post(
+    "/calendars",
+    operation_id="create_calendar",
+    opt=needs(Permission.CALENDARS_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def create_calendar(
     data: JSONBody[dict[str, Any]],
     principal: NamedDependency[Principal],
     calendar_actions: NamedDependency[CalendarActions],
 ) -> Calendar:
     """Define a calendar, written as in a file."""
-    principal.require(Role.EDITOR)
     return await calendar_actions.create(principal, data)
 
 
-@get("/calendars/{namespace:str}/{name:str}", operation_id="get_calendar", responses=_NOT_FOUND)
+@get(
+    "/calendars/{namespace:str}/{name:str}",
+    operation_id="get_calendar",
+    opt=needs(Permission.CALENDARS_READ),
+    responses=_NOT_FOUND,
+)
 async def get_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -61,7 +71,12 @@ async def get_calendar(
     return await calendar_actions.calendar(principal, namespace, name)
 
 
-@get("/calendars/{namespace:str}/{name:str}/days", operation_id="list_calendar_days", responses=_NOT_FOUND)
+@get(
+    "/calendars/{namespace:str}/{name:str}/days",
+    operation_id="list_calendar_days",
+    opt=needs(Permission.CALENDARS_READ),
+    responses=_NOT_FOUND,
+)
 async def list_calendar_days(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -73,7 +88,12 @@ async def list_calendar_days(
     return CalendarDays(await calendar_actions.days(principal, namespace, name, year))
 
 
-@patch("/calendars/{namespace:str}/{name:str}", operation_id="change_calendar", responses=_CHANGE_PROBLEMS)
+@patch(
+    "/calendars/{namespace:str}/{name:str}",
+    operation_id="change_calendar",
+    opt=needs(Permission.CALENDARS_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def change_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -82,11 +102,15 @@ async def change_calendar(
     calendar_actions: NamedDependency[CalendarActions],
 ) -> Calendar:
     """Merge keys into a calendar; coming fires of the schedules that use it are decided anew."""
-    principal.require(Role.EDITOR)
     return await calendar_actions.change(principal, namespace, name, data)
 
 
-@delete("/calendars/{namespace:str}/{name:str}", operation_id="delete_calendar", responses=_CHANGE_PROBLEMS)
+@delete(
+    "/calendars/{namespace:str}/{name:str}",
+    operation_id="delete_calendar",
+    opt=needs(Permission.CALENDARS_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def delete_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -94,7 +118,6 @@ async def delete_calendar(
     calendar_actions: NamedDependency[CalendarActions],
 ) -> None:
     """Delete a calendar that no schedule and no other calendar uses."""
-    principal.require(Role.EDITOR)
     await calendar_actions.delete(principal, namespace, name)
 
 

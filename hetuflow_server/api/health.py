@@ -10,6 +10,7 @@ from litestar import Request, Response, get
 from litestar.di import NamedDependency
 
 from hetuflow_core.errors import Fault
+from hetuflow_server.http.guarding import Door, needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.problems import answer
 from hetuflow_server.services.health import Readiness
@@ -30,13 +31,15 @@ class Ready(msgspec.Struct, frozen=True):
     checks: list[ReadyCheck]
 
 
-@get("/healthz", operation_id="healthz", tags=["health"], security=[])
+@get("/healthz", operation_id="healthz", opt=needs(Door.OPEN), tags=["health"], security=[])
 async def healthz() -> Health:
     """The process is alive; says nothing of the database."""
     return Health("ok")
 
 
-@get("/readyz", operation_id="readyz", tags=["health"], security=[], responses=problems())
+@get(
+    "/readyz", operation_id="readyz", opt=needs(Door.OPEN), tags=["health"], security=[], responses=problems()
+)
 async def readyz(
     request: Request[Any, Any, Any],
     readiness: NamedDependency[Readiness],

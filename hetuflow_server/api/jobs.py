@@ -10,6 +10,7 @@ from litestar import Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import (
     ApplyRequest,
     ApplyResult,
@@ -20,18 +21,24 @@ from hetuflow_core.resources import (
     TaskDetail,
     TaskList,
 )
-from hetuflow_core.roles import Role
 from hetuflow_server.api.job_changes import delete_job, disable_job, enable_job
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.task_actions import TaskActions
 
 _RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@post("/apply", status_code=200, operation_id="apply", responses=problems(HTTPStatus.NOT_FOUND))
+@post(
+    "/apply",
+    status_code=200,
+    operation_id="apply",
+    opt=needs(Permission.JOBS_READ),
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
 async def apply(
     data: JSONBody[ApplyRequest],
     principal: NamedDependency[Principal],
@@ -39,11 +46,10 @@ async def apply(
     dry_run: Annotated[bool, QueryParameter(description="Only say what would change.")] = False,
 ) -> ApplyResult:
     """Apply documents as in job files, all together or not at all."""
-    principal.require(Role.VIEWER if dry_run else Role.EDITOR)
     return await applying.apply(principal, data.documents, dry_run=dry_run)
 
 
-@get("/jobs", operation_id="list_jobs", responses=problems())
+@get("/jobs", operation_id="list_jobs", opt=needs(Permission.JOBS_READ), responses=problems())
 async def list_jobs(
     principal: NamedDependency[Principal],
     applying: NamedDependency[Applying],
@@ -66,7 +72,12 @@ async def list_jobs(
     return Page(jobs[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/jobs/{job_id:uuid}", operation_id="get_job", responses=problems(HTTPStatus.NOT_FOUND))
+@get(
+    "/jobs/{job_id:uuid}",
+    operation_id="get_job",
+    opt=needs(Permission.JOBS_READ),
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
 async def get_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -75,7 +86,12 @@ async def get_job(
     return await applying.job(principal, job_id)
 
 
-@post("/jobs/{job_id:uuid}/run", operation_id="run_job", responses=_RUN_PROBLEMS)
+@post(
+    "/jobs/{job_id:uuid}/run",
+    operation_id="run_job",
+    opt=needs(Permission.TASKS_RUN),
+    responses=_RUN_PROBLEMS,
+)
 async def run_job(
     job_id: FromPath[UUID],
     data: JSONBody[RunRequest],
@@ -83,11 +99,15 @@ async def run_job(
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Run a job once, now or at `run_at`."""
-    principal.require(Role.OPERATOR)
     return await task_actions.run_one(principal, job_id, data)
 
 
-@post("/jobs/{job_id:uuid}/runs", operation_id="run_job_many", responses=_RUN_PROBLEMS)
+@post(
+    "/jobs/{job_id:uuid}/runs",
+    operation_id="run_job_many",
+    opt=needs(Permission.TASKS_RUN),
+    responses=_RUN_PROBLEMS,
+)
 async def run_job_many(
     job_id: FromPath[UUID],
     data: JSONBody[RunsRequest],
@@ -95,7 +115,6 @@ async def run_job_many(
     task_actions: NamedDependency[TaskActions],
 ) -> TaskList:
     """Run a job up to 1,000 times in one transaction."""
-    principal.require(Role.OPERATOR)
     return TaskList(await task_actions.run_many(principal, job_id, data.runs))
 
 

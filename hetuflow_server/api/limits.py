@@ -9,17 +9,18 @@ from litestar import Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Limit as LimitResource, LimitChange, LimitRequest, Page
-from hetuflow_core.roles import Role
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.limits import Limits
+from hetuflow_server.services.principals import Principal
 
 _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/limits", operation_id="list_limits", responses=problems())
+@get("/limits", operation_id="list_limits", opt=needs(Permission.LIMITS_READ), responses=problems())
 async def list_limits(
     principal: NamedDependency[Principal],
     limits: NamedDependency[Limits],
@@ -39,20 +40,20 @@ async def list_limits(
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@post("/limits", operation_id="create_limit", responses=_CHANGE_PROBLEMS)
+@post("/limits", operation_id="create_limit", opt=needs(Permission.LIMITS_WRITE), responses=_CHANGE_PROBLEMS)
 async def create_limit(
     data: JSONBody[LimitRequest],
     principal: NamedDependency[Principal],
     limits: NamedDependency[Limits],
 ) -> LimitResource:
     """Define a limit that jobs of the namespace may name."""
-    principal.require(Role.EDITOR)
     return await limits.create(principal, data)
 
 
 @get(
     "/limits/{namespace:str}/{name:path}",
     operation_id="get_limit",
+    opt=needs(Permission.LIMITS_READ),
     responses=problems(HTTPStatus.NOT_FOUND),
 )
 async def get_limit(
@@ -64,7 +65,12 @@ async def get_limit(
     return await limits.limit(principal, namespace, name.removeprefix("/"))
 
 
-@patch("/limits/{namespace:str}/{name:path}", operation_id="change_limit", responses=_CHANGE_PROBLEMS)
+@patch(
+    "/limits/{namespace:str}/{name:path}",
+    operation_id="change_limit",
+    opt=needs(Permission.LIMITS_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def change_limit(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -73,11 +79,15 @@ async def change_limit(
     limits: NamedDependency[Limits],
 ) -> LimitResource:
     """Raise or lower a limit; it holds from now on, and ends nothing that runs."""
-    principal.require(Role.EDITOR)
     return await limits.change(principal, namespace, name.removeprefix("/"), data.max)
 
 
-@delete("/limits/{namespace:str}/{name:path}", operation_id="delete_limit", responses=_CHANGE_PROBLEMS)
+@delete(
+    "/limits/{namespace:str}/{name:path}",
+    operation_id="delete_limit",
+    opt=needs(Permission.LIMITS_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def delete_limit(
     namespace: FromPath[str],
     name: FromPath[str],
@@ -85,7 +95,6 @@ async def delete_limit(
     limits: NamedDependency[Limits],
 ) -> None:
     """Delete a limit that no job names and no unfinished work counts against."""
-    principal.require(Role.EDITOR)
     await limits.delete(principal, namespace, name.removeprefix("/"))
 
 

@@ -8,16 +8,20 @@ from litestar import Router, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest, Page
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.namespaces import Namespaces
+from hetuflow_server.services.principals import Principal
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
 
-@get("/namespaces", operation_id="list_namespaces", responses=problems())
+@get(
+    "/namespaces", operation_id="list_namespaces", opt=needs(Permission.NAMESPACES_READ), responses=problems()
+)
 async def list_namespaces(
     principal: NamedDependency[Principal],
     namespaces: NamedDependency[Namespaces],
@@ -32,7 +36,12 @@ async def list_namespaces(
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@post("/namespaces", operation_id="create_namespace", responses=problems(HTTPStatus.CONFLICT))
+@post(
+    "/namespaces",
+    operation_id="create_namespace",
+    opt=needs(Permission.NAMESPACES_WRITE),
+    responses=problems(HTTPStatus.CONFLICT),
+)
 async def create_namespace(
     data: JSONBody[NamespaceRequest],
     principal: NamedDependency[Principal],
@@ -42,7 +51,12 @@ async def create_namespace(
     return await namespaces.create(principal, data)
 
 
-@get("/namespaces/{name:str}", operation_id="get_namespace", responses=_PROBLEMS)
+@get(
+    "/namespaces/{name:str}",
+    operation_id="get_namespace",
+    opt=needs(Permission.NAMESPACES_READ),
+    responses=_PROBLEMS,
+)
 async def get_namespace(
     name: FromPath[str],
     principal: NamedDependency[Principal],
@@ -51,7 +65,12 @@ async def get_namespace(
     return await namespaces.namespace(principal, name)
 
 
-@patch("/namespaces/{name:str}", operation_id="change_namespace", responses=_PROBLEMS)
+@patch(
+    "/namespaces/{name:str}",
+    operation_id="change_namespace",
+    opt=needs(Permission.NAMESPACES_WRITE),
+    responses=_PROBLEMS,
+)
 async def change_namespace(
     name: FromPath[str],
     data: JSONBody[NamespaceChange],
@@ -62,7 +81,13 @@ async def change_namespace(
     return await namespaces.change(principal, name, data)
 
 
-@post("/namespaces/{name:str}/bind", status_code=200, operation_id="bind_namespace", responses=_PROBLEMS)
+@post(
+    "/namespaces/{name:str}/bind",
+    status_code=200,
+    operation_id="bind_namespace",
+    opt=needs(Permission.NAMESPACES_WRITE),
+    responses=_PROBLEMS,
+)
 async def bind_namespace(
     name: FromPath[str],
     data: JSONBody[BindRequest],

@@ -1,15 +1,14 @@
-"""Who asks: every route but the health checks depends on this."""
+"""Who asks, for the handlers that want to know; the guard has found out."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from litestar import Request
-from litestar.di import NamedDependency
 
-from hetuflow_server.http.credentials import bearer
-from hetuflow_server.services.access import Access, Principal
+from hetuflow_server.http.guarding import principal_of
+from hetuflow_server.services.principals import Principal
 
 
-async def provide_principal(request: Request[Any, Any, Any], access: NamedDependency[Access]) -> Principal:
-    return await access.principal(bearer(request))
+def provide_principal(request: Request[Any, Any, Any]) -> Principal:
+    return principal_of(request)

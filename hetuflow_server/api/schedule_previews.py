@@ -11,9 +11,11 @@ from litestar import Router, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import ComingFires
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_previews import SchedulePreviews
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -21,7 +23,12 @@ _Count = Annotated[int, QueryParameter(ge=1, le=1000, description="How many fire
 _After = Annotated[datetime | None, QueryParameter(description="Only what comes after it; now if not given.")]
 
 
-@get("/jobs/{job_id:uuid}/next", operation_id="list_coming_fires_of_job", responses=_NOT_FOUND)
+@get(
+    "/jobs/{job_id:uuid}/next",
+    operation_id="list_coming_fires_of_job",
+    opt=needs(Permission.SCHEDULES_READ),
+    responses=_NOT_FOUND,
+)
 async def coming_fires_of_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -33,7 +40,12 @@ async def coming_fires_of_job(
     return ComingFires(await schedule_previews.of_job(principal, job_id, count=count, after=after))
 
 
-@get("/schedules/{schedule_id:uuid}/next", operation_id="list_coming_fires", responses=_NOT_FOUND)
+@get(
+    "/schedules/{schedule_id:uuid}/next",
+    operation_id="list_coming_fires",
+    opt=needs(Permission.SCHEDULES_READ),
+    responses=_NOT_FOUND,
+)
 async def coming_fires_of_schedule(
     schedule_id: FromPath[UUID],
     principal: NamedDependency[Principal],

@@ -11,12 +11,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.errors import Invalid
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import NewScheduleRequest, Page, Schedule
-from hetuflow_core.roles import Role
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.store.schedules import ScheduleFilter
 
@@ -24,7 +25,7 @@ _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/schedules", operation_id="list_schedules", responses=problems())
+@get("/schedules", operation_id="list_schedules", opt=needs(Permission.SCHEDULES_READ), responses=problems())
 async def list_schedules(
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
@@ -53,7 +54,12 @@ async def list_schedules(
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/schedules/{schedule_id:uuid}", operation_id="get_schedule", responses=_NOT_FOUND)
+@get(
+    "/schedules/{schedule_id:uuid}",
+    operation_id="get_schedule",
+    opt=needs(Permission.SCHEDULES_READ),
+    responses=_NOT_FOUND,
+)
 async def get_schedule(
     schedule_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -62,18 +68,27 @@ async def get_schedule(
     return await schedules.schedule(principal, schedule_id)
 
 
-@post("/schedules", operation_id="add_schedule", responses=_CHANGE_PROBLEMS)
+@post(
+    "/schedules",
+    operation_id="add_schedule",
+    opt=needs(Permission.SCHEDULES_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def add_schedule(
     data: JSONBody[NewScheduleRequest],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Give a job another schedule. Applying the job's file again makes its schedules what the file says."""
-    principal.require(Role.EDITOR)
     return await schedules.add(principal, data.job_id, data.spec)
 
 
-@patch("/schedules/{schedule_id:uuid}", operation_id="change_schedule", responses=_CHANGE_PROBLEMS)
+@patch(
+    "/schedules/{schedule_id:uuid}",
+    operation_id="change_schedule",
+    opt=needs(Permission.SCHEDULES_WRITE),
+    responses=_CHANGE_PROBLEMS,
+)
 async def change_schedule(
     schedule_id: FromPath[UUID],
     data: JSONBody[dict[str, Any]],
@@ -81,18 +96,21 @@ async def change_schedule(
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Merge keys, as in the job's file, into a schedule; null takes one back to its default."""
-    principal.require(Role.EDITOR)
     return await schedules.change(principal, schedule_id, data)
 
 
-@delete("/schedules/{schedule_id:uuid}", operation_id="delete_schedule", responses=_NOT_FOUND)
+@delete(
+    "/schedules/{schedule_id:uuid}",
+    operation_id="delete_schedule",
+    opt=needs(Permission.SCHEDULES_WRITE),
+    responses=_NOT_FOUND,
+)
 async def delete_schedule(
     schedule_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
 ) -> None:
     """Delete a schedule. What it has fired stays; what it would have fired does not happen."""
-    principal.require(Role.EDITOR)
     await schedules.delete(principal, schedule_id)
 
 
@@ -100,6 +118,7 @@ async def delete_schedule(
     "/schedules/{schedule_id:uuid}/enable",
     status_code=200,
     operation_id="enable_schedule",
+    opt=needs(Permission.SCHEDULES_OPERATE),
     responses=_NOT_FOUND,
 )
 async def enable_schedule(
@@ -108,7 +127,6 @@ async def enable_schedule(
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Resume a schedule from now on: what it did not fire while it was disabled is no misfire."""
-    principal.require(Role.OPERATOR)
     return await schedules.enable(principal, schedule_id, enabled=True)
 
 
@@ -116,6 +134,7 @@ async def enable_schedule(
     "/schedules/{schedule_id:uuid}/disable",
     status_code=200,
     operation_id="disable_schedule",
+    opt=needs(Permission.SCHEDULES_OPERATE),
     responses=_NOT_FOUND,
 )
 async def disable_schedule(
@@ -124,7 +143,6 @@ async def disable_schedule(
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Let a schedule fire no more; what it has fired goes on."""
-    principal.require(Role.OPERATOR)
     return await schedules.enable(principal, schedule_id, enabled=False)
 
 

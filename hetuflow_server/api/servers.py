@@ -9,16 +9,16 @@ from litestar import Router, get
 from litestar.di import NamedDependency
 from litestar.params import FromPath
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Leader, Page, Server
 from hetuflow_server.api.paging import DEFAULT_LIMIT, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.servers import Servers
 
 
-@get("/servers", operation_id="list_servers", responses=problems())
+@get("/servers", operation_id="list_servers", opt=needs(Permission.SYSTEM_READ), responses=problems())
 async def list_servers(
-    principal: NamedDependency[Principal],  # noqa: ARG001 - asked for so that strangers are not answered
     servers: NamedDependency[Servers],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
@@ -29,18 +29,21 @@ async def list_servers(
     return Page(found[:limit], more, total, total_capped=False)
 
 
-@get("/servers/{server_id:uuid}", operation_id="get_server", responses=problems(HTTPStatus.NOT_FOUND))
+@get(
+    "/servers/{server_id:uuid}",
+    operation_id="get_server",
+    opt=needs(Permission.SYSTEM_READ),
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
 async def get_server(
     server_id: FromPath[UUID],
-    principal: NamedDependency[Principal],  # noqa: ARG001 - asked for so that strangers are not answered
     servers: NamedDependency[Servers],
 ) -> Server:
     return await servers.server(server_id)
 
 
-@get("/system/leader", operation_id="system_leader", responses=problems())
+@get("/system/leader", operation_id="system_leader", opt=needs(Permission.SYSTEM_READ), responses=problems())
 async def system_leader(
-    principal: NamedDependency[Principal],  # noqa: ARG001 - asked for so that strangers are not answered
     servers: NamedDependency[Servers],
 ) -> Leader:
     """Which server leads, since when, and until when if it does not renew."""

@@ -5,21 +5,22 @@ from __future__ import annotations
 from litestar import Router, get
 from litestar.di import NamedDependency
 
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import QueueSummary, ServerInfo
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.overview import Overview
+from hetuflow_server.services.principals import Principal
 
 
-@get("/system/info", operation_id="system_info", responses=problems())
+@get("/system/info", operation_id="system_info", opt=needs(Permission.SYSTEM_READ), responses=problems())
 async def system_info(
-    principal: NamedDependency[Principal],  # noqa: ARG001 - asked for so that strangers are not answered
     overview: NamedDependency[Overview],
 ) -> ServerInfo:
     return await overview.info()
 
 
-@get("/system/status", operation_id="system_status", responses=problems())
+@get("/system/status", operation_id="system_status", opt=needs(Permission.SYSTEM_READ), responses=problems())
 async def system_status(
     principal: NamedDependency[Principal],
     overview: NamedDependency[Overview],

@@ -15,17 +15,24 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage, Stream
 
 from hetuflow_core.errors import Invalid
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import TaskInstance
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.log_ingest import STREAMS
 from hetuflow_server.services.log_lines import MOST_TAIL_LINES
 from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
+from hetuflow_server.services.principals import Principal
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
 
-@get("/task-instances/{instance_id:uuid}", operation_id="get_task_instance", responses=_PROBLEMS)
+@get(
+    "/task-instances/{instance_id:uuid}",
+    operation_id="get_task_instance",
+    opt=needs(Permission.TASKS_READ),
+    responses=_PROBLEMS,
+)
 async def get_task_instance(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -38,6 +45,7 @@ async def get_task_instance(
     "/task-instances/{instance_id:uuid}/logs",
     media_type=MediaType.TEXT,
     operation_id="get_logs",
+    opt=needs(Permission.LOGS_READ),
     responses=_PROBLEMS,
 )
 async def get_logs(
@@ -77,7 +85,12 @@ def _check(wanted: LogQuery) -> None:
         raise Invalid("tail and since exclude each other: ask for one of them.")
 
 
-@get("/task-instances/{instance_id:uuid}/logs/stream", operation_id="follow_logs", responses=_PROBLEMS)
+@get(
+    "/task-instances/{instance_id:uuid}/logs/stream",
+    operation_id="follow_logs",
+    opt=needs(Permission.LOGS_READ),
+    responses=_PROBLEMS,
+)
 async def follow_logs(
     request: Request[Any, Any, Any],
     instance_id: FromPath[UUID],

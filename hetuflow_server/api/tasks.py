@@ -13,12 +13,13 @@ from litestar.params import FromPath, QueryParameter
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Invalid
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Page, Task, TaskDetail
-from hetuflow_core.roles import Role
 from hetuflow_core.states import TaskStatus
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store.tasks import TaskFilter
 
@@ -26,7 +27,7 @@ _STATUSES = frozenset(TaskStatus) | {"running"}
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
-@get("/tasks", operation_id="list_tasks", responses=problems())
+@get("/tasks", operation_id="list_tasks", opt=needs(Permission.TASKS_READ), responses=problems())
 async def list_tasks(
     principal: NamedDependency[Principal],
     task_actions: NamedDependency[TaskActions],
@@ -52,7 +53,12 @@ async def list_tasks(
     return Page(tasks[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
-@get("/tasks/{task_id:uuid}", operation_id="get_task", responses=problems(HTTPStatus.NOT_FOUND))
+@get(
+    "/tasks/{task_id:uuid}",
+    operation_id="get_task",
+    opt=needs(Permission.TASKS_READ),
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
 async def get_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
@@ -62,25 +68,34 @@ async def get_task(
     return await task_actions.task(principal, task_id)
 
 
-@post("/tasks/{task_id:uuid}/cancel", status_code=200, operation_id="cancel_task", responses=_STATE_PROBLEMS)
+@post(
+    "/tasks/{task_id:uuid}/cancel",
+    status_code=200,
+    operation_id="cancel_task",
+    opt=needs(Permission.TASKS_RUN),
+    responses=_STATE_PROBLEMS,
+)
 async def cancel_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Cancel a task. One that waits ends at once; one that runs ends when its agent has killed it."""
-    principal.require(Role.OPERATOR)
     return await task_actions.cancel(principal, task_id)
 
 
-@post("/tasks/{task_id:uuid}/retry", operation_id="retry_task", responses=_STATE_PROBLEMS)
+@post(
+    "/tasks/{task_id:uuid}/retry",
+    operation_id="retry_task",
+    opt=needs(Permission.TASKS_RUN),
+    responses=_STATE_PROBLEMS,
+)
 async def retry_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Run a finished task again, as a new task with the same version and parameters."""
-    principal.require(Role.OPERATOR)
     return await task_actions.repeat(principal, task_id)
 
 

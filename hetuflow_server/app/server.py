@@ -32,6 +32,7 @@ from hetuflow_server.app.cluster import Cluster, Handover
 from hetuflow_server.app.store import open_database
 from hetuflow_server.gateway.calls import Gateway
 from hetuflow_server.gateway.entrance import Entrance
+from hetuflow_server.http.guarding import guard_with
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
@@ -106,7 +107,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
     http = HttpServer(
         RequestContext(
             Entrance(
-                services.gateway, _asgi(services, Readiness(services.database, loops, cluster.leadership))
+                services.gateway, rest_api(services, Readiness(services.database, loops, cluster.leadership))
             ),
             clock,
         ),
@@ -196,7 +197,7 @@ class Services:
             "namespaces": self.namespaces,
         }
         provided = {name: _provide(one) for name, one in shared.items()}
-        return provided | {"principal": Provide(provide_principal)}
+        return provided | {"principal": Provide(provide_principal, sync_to_thread=False)}
 
 
 def _provide(one: Any) -> Provide:
@@ -264,7 +265,8 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
     ]
 
 
-def _asgi(services: Services, readiness: Readiness) -> Litestar:
+def rest_api(services: Services, readiness: Readiness) -> Litestar:
+    """Return the REST API; every route declares what it needs, and the guard sees to it."""
     return Litestar(
         [
             *(healthz, readyz, system_router),
@@ -275,6 +277,7 @@ def _asgi(services: Services, readiness: Readiness) -> Litestar:
         ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
-        openapi_config=openapi_config(services.access.principal),
+        openapi_config=openapi_config(),
+        guards=[guard_with(services.access.principal)],
         logging_config=None,
     )

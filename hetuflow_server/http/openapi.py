@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from http import HTTPStatus
-from typing import Any
 
 from litestar import Router
-from litestar.connection import ASGIConnection
-from litestar.handlers import BaseRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.openapi.spec import Components, SecurityScheme
 
 from hetuflow_core import __version__
-from hetuflow_server.http.credentials import bearer
+from hetuflow_server.http.guarding import Door, needs
 from hetuflow_server.http.problems import PROBLEM_JSON, Problem
 
 OPENAPI_PATH = "/api/v1/openapi.json"
@@ -41,19 +37,15 @@ def problems(*statuses: HTTPStatus) -> dict[int, ResponseSpec]:
     }
 
 
-def openapi_config(authenticate: Callable[[str | None], Awaitable[Any]]) -> OpenAPIConfig:
+def openapi_config() -> OpenAPIConfig:
     """Serve the document to whoever has a credential, and nothing that loads anything from elsewhere."""
-
-    async def guard(connection: ASGIConnection[Any, Any, Any, Any], _: BaseRouteHandler) -> None:
-        await authenticate(bearer(connection))
-
     return OpenAPIConfig(
         "Hetuflow",
         __version__,
         use_handler_docstrings=True,
         render_plugins=[JsonRenderPlugin(path=OPENAPI_PATH.rpartition("/")[2])],
         openapi_router=Router(
-            OPENAPI_PATH.rpartition("/")[0], route_handlers=[], guards=[guard], include_in_schema=False
+            OPENAPI_PATH.rpartition("/")[0], route_handlers=[], opt=needs(Door.KNOWN), include_in_schema=False
         ),
         components=Components(
             security_schemes={"key": SecurityScheme("http", scheme="bearer", description="An API key.")},

@@ -6,16 +6,18 @@ import hmac
 import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from hashlib import sha256
 from typing import Generic, TypeVar
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.errors import Denied, NotFound, Unauthenticated
+from hetuflow_core.errors import Unauthenticated
+from hetuflow_core.permissions import Grant, rights_of
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.services.principals import Principal, PrincipalKind
 from hetuflow_server.store import access as store
 from hetuflow_server.store.database import Database
 
@@ -26,29 +28,6 @@ _BELIEVED_SECONDS = 5.0
 _MOST_BELIEVED = 10_000
 
 C = TypeVar("C")
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """Who asks through the REST API."""
-
-    key_id: UUID
-    name: str
-    role: Role
-    # None: every namespace.
-    namespace: str | None
-
-    def require(self, role: Role) -> None:
-        if not self.role.allows(role):
-            raise Denied(f"This needs the role {role.value}, and the key {self.name} is a {self.role.value}.")
-
-    def sees(self, namespace: str) -> bool:
-        return self.namespace is None or self.namespace == namespace
-
-    def require_namespace(self, namespace: str) -> None:
-        """Another's namespace looks as if it did not exist."""
-        if not self.sees(namespace):
-            raise NotFound(f"There is no namespace {namespace}.", code="namespace.not_found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +101,18 @@ class Access:
             )
         return made.credential
 
-    async def principal(self, credential: str | None) -> Principal:
+    async def principal(self, credential: str | None, source: str | None = None) -> Principal:
         prefix, digest = _parse(credential, API_KEY_MARK)
         if (principal := self._principals.get(prefix, digest)) is None:
             async with self._database.transaction() as connection:
                 row = await store.valid_api_key(connection, prefix)
             if row is None or not hmac.compare_digest(row.digest, digest):
                 raise _unknown()
-            principal = Principal(row.id, row.name, row.role, row.namespace)
+            rights = rights_of([Grant(row.role, row.namespace)])
+            principal = Principal(row.id, PrincipalKind.KEY, row.name, rights)
             self._principals.put(prefix, digest, principal)
-        self._used.add(principal.key_id)
-        return principal
+        self._used.add(principal.id)
+        return replace(principal, source=source)
 
     async def agent(self, credential: str | None) -> AgentCredential:
         prefix, digest = _parse(credential, AGENT_TOKEN_MARK)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -13,12 +13,11 @@ import structlog
 
 from hetuflow_core import ids
 from hetuflow_core.agent_commands import AgentConfiguration, CommandKind, Shutdown, check_configuration
-from hetuflow_core.errors import Conflict, Denied, NotFound
+from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
-from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus, InstanceStatus
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import agent_commands as command_store, agent_directory as directory, transitions
 from hetuflow_server.store.agent_commands import CommandFilter
@@ -32,6 +31,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agents")
 _KICKED = "agent_kicked"
 _BATCH = 200
 
+A = TypeVar("A", bound=Agent)
+
 
 class AgentActions:
     def __init__(self, database: Database, hints: Hints, settler: Settler, clock: Clock) -> None:
@@ -44,23 +45,23 @@ class AgentActions:
         self, principal: Principal, wanted: AgentFilter, *, limit: int, cap: int
     ) -> tuple[list[Agent], int]:
         """Return one agent more than asked for, if there is one, and how many there are up to the cap."""
-        wanted = replace(wanted, namespace=principal.namespace)
+        wanted = replace(wanted, namespaces=principal.reach())
         async with self._database.transaction() as connection:
             agents = await directory.list_agents(connection, wanted, limit + 1)
             total = await directory.count_agents(connection, replace(wanted, after=None), cap + 1)
-        return agents, total
+        return [_shown_to(principal, one) for one in agents], total
 
     async def agent(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         async with self._database.transaction() as connection:
-            found = await directory.detail(connection, agent_id, namespace=principal.namespace)
+            found = await directory.detail(connection, agent_id, namespaces=principal.reach())
         if found is None or not _sees(principal, found.namespaces):
             raise _no_agent()
-        return found
+        return _shown_to(principal, found)
 
     async def approve(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         """Let an agent that waits for it take work; again is harmless."""
         async with self._database.transaction() as connection:
-            agent = await self._lock(connection, principal, agent_id)
+            agent = await self._lock(connection, agent_id)
             if agent.status is AgentStatus.PENDING:
                 await directory.set_status(connection, agent_id, _working(agent))
                 await self._issue(connection, principal, agent_id, CommandKind.RESUME)
@@ -69,14 +70,14 @@ class AgentActions:
     async def drain(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         """Give an agent no more work; what it has it finishes."""
         async with self._database.transaction() as connection:
-            await self._lock_approved(connection, principal, agent_id)
+            await self._lock_approved(connection, agent_id)
             await directory.set_status(connection, agent_id, AgentStatus.DRAINING)
             await self._issue(connection, principal, agent_id, CommandKind.DRAIN)
         return await self._told(principal, agent_id)
 
     async def resume(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         async with self._database.transaction() as connection:
-            agent = await self._lock_approved(connection, principal, agent_id)
+            agent = await self._lock_approved(connection, agent_id)
             await directory.set_status(connection, agent_id, _working(agent))
             await self._issue(connection, principal, agent_id, CommandKind.RESUME)
         return await self._told(principal, agent_id)
@@ -88,7 +89,7 @@ class AgentActions:
         its processes have ended; `lose_running` gives that to others without waiting.
         """
         async with self._database.transaction() as connection:
-            await self._lock(connection, principal, agent_id)
+            await self._lock(connection, agent_id)
             await directory.end_session(connection, agent_id)
             released = await self._settler.release_former_sessions(connection, agent_id, None)
         hints = {agent_topic(agent_id), *released.hints}
@@ -100,10 +101,10 @@ class AgentActions:
         log.warning("An agent was kicked.", agent=found.name, by=principal.name, lose_running=lose_running)
         return found
 
-    async def delete(self, principal: Principal, agent_id: UUID) -> None:
+    async def delete(self, agent_id: UUID) -> None:
         """Forget an agent. One that holds work has to be drained or kicked first."""
         async with self._database.transaction() as connection:
-            agent = await self._lock(connection, principal, agent_id)
+            agent = await self._lock(connection, agent_id)
             if agent.session_id is not None and await directory.holds_work(connection, agent_id):
                 raise Conflict(
                     "The agent holds work: drain it and wait, or kick it, then delete it.",
@@ -133,7 +134,7 @@ class AgentActions:
     ) -> tuple[list[AgentCommand], int]:
         if wanted.agent_id is not None:
             await self.agent(principal, wanted.agent_id)
-        wanted = replace(wanted, namespace=principal.namespace)
+        wanted = replace(wanted, namespaces=principal.reach())
         async with self._database.transaction() as connection:
             commands = await command_store.list_commands(connection, wanted, limit + 1)
             total = await command_store.count_commands(connection, replace(wanted, before=None), cap + 1)
@@ -152,7 +153,7 @@ class AgentActions:
         dead = await self.command(principal, command_id)
         kind = CommandKind(dead.kind)
         async with self._database.transaction() as connection:
-            agent = await self._lock(connection, principal, dead.agent_id)
+            agent = await self._lock(connection, dead.agent_id)
             if kind is CommandKind.DRAIN:
                 await directory.set_status(connection, dead.agent_id, AgentStatus.DRAINING)
             if kind is CommandKind.RESUME:
@@ -175,26 +176,21 @@ class AgentActions:
         needs_session: bool,
     ) -> AgentCommand:
         async with self._database.transaction() as connection:
-            agent = await self._lock(connection, principal, agent_id)
+            agent = await self._lock(connection, agent_id)
             if needs_session and agent.session_id is None:
                 raise Conflict("The agent is not running: start it first.", code="agent.no_session")
             new = await self._issue(connection, principal, agent_id, kind, payload)
         self._hints.give([agent_topic(agent_id)])
         return await self.command(principal, new)
 
-    async def _lock(self, connection: Connection, principal: Principal, agent_id: UUID) -> LockedAgent:
-        principal.require(Role.ADMIN)
-        if principal.namespace is not None:
-            raise Denied("Agents serve several namespaces: this needs a key that is good for all of them.")
+    async def _lock(self, connection: Connection, agent_id: UUID) -> LockedAgent:
         locked = await directory.lock(connection, agent_id)
         if locked is None:
             raise _no_agent()
         return locked
 
-    async def _lock_approved(
-        self, connection: Connection, principal: Principal, agent_id: UUID
-    ) -> LockedAgent:
-        locked = await self._lock(connection, principal, agent_id)
+    async def _lock_approved(self, connection: Connection, agent_id: UUID) -> LockedAgent:
+        locked = await self._lock(connection, agent_id)
         if locked.status is AgentStatus.PENDING:
             raise Conflict("The agent waits for approval: approve it first.", code="agent.pending")
         return locked
@@ -247,7 +243,16 @@ class AgentActions:
 
 
 def _sees(principal: Principal, namespaces: Collection[str]) -> bool:
-    return principal.namespace is None or principal.namespace in namespaces
+    reached = principal.reach()
+    return reached is None or not set(reached).isdisjoint(namespaces)
+
+
+def _shown_to(principal: Principal, agent: A) -> A:
+    """Return what one may know of an agent: not which namespaces of others it serves."""
+    reached = principal.reach()
+    if reached is None:
+        return agent
+    return msgspec.structs.replace(agent, namespaces=[one for one in agent.namespaces if one in reached])
 
 
 def _working(agent: LockedAgent) -> AgentStatus:

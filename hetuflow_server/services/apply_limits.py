@@ -11,20 +11,15 @@ from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import Document, JobSpec, LimitSpec
 from hetuflow_core.limits import Scope
 from hetuflow_core.resources import AppliedDocument, ApplyAction
-from hetuflow_server.services.access import Principal
 from hetuflow_server.store import access as access_store, limits as limit_store
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.limits import OwnLimit
 
 
-async def apply_limits(
-    connection: Connection, principal: Principal, specs: Sequence[Document]
-) -> list[AppliedDocument]:
+async def apply_limits(connection: Connection, specs: Sequence[Document]) -> list[AppliedDocument]:
     """Write the limits of these documents; refuse jobs that name limits there are not."""
     named = [spec for spec in specs if isinstance(spec, LimitSpec)]
     jobs = [spec for spec in specs if isinstance(spec, JobSpec)]
-    for spec in named:
-        principal.require_namespace(spec.namespace)
     if not named and not jobs:
         return []
     namespaces = await access_store.namespace_ids(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.errors import Denied, NotFound
+from hetuflow_core.errors import NotFound
 from hetuflow_core.jobfile import (
     Document,
     JobSpec,
@@ -22,18 +22,25 @@ from hetuflow_core.jobfile import (
     to_document,
 )
 from hetuflow_core.limits import job_scope
+from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult, Job
-from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.apply_calendars import apply_calendars
 from hetuflow_server.services.apply_limits import apply_limits
 from hetuflow_server.services.job_versions import from_row
 from hetuflow_server.services.json_paths import differences
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob, apply_schedules
 from hetuflow_server.store import access as access_store, jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.jobs import JobRow
+
+# kind → what seeing it and what writing it needs.
+_NEEDED: Final = {
+    Kind.JOB: (Permission.JOBS_READ, Permission.JOBS_WRITE),
+    Kind.CALENDAR: (Permission.CALENDARS_READ, Permission.CALENDARS_WRITE),
+    Kind.LIMIT: (Permission.LIMITS_READ, Permission.LIMITS_WRITE),
+}
 
 
 class Applying:
@@ -49,21 +56,22 @@ class Applying:
         dry_run: bool,
     ) -> ApplyResult:
         specs = await _load(documents)
+        _check_rights(principal, specs, dry_run=dry_run)
         async with self._database.transaction() as connection:
             # In one order: two applies at once must not wait in a ring.
             in_order = sorted(specs, key=_order)
             items = [
-                await self._apply_namespace(connection, principal, one)
+                await self._apply_namespace(connection, one)
                 for one in in_order
                 if isinstance(one, NamespaceSpec)
             ]
-            items += await apply_calendars(connection, principal, specs)
+            items += await apply_calendars(connection, specs)
             items += [
                 await self._apply_job(connection, principal, one)
                 for one in in_order
                 if isinstance(one, JobSpec)
             ]
-            items += await apply_limits(connection, principal, specs)
+            items += await apply_limits(connection, specs)
             if dry_run:
                 await connection.rollback()
         place = {
@@ -90,28 +98,22 @@ class Applying:
         cap: int,
     ) -> tuple[list[Job], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if namespace not in {None, principal.namespace}:
-                return [], 0
-            namespace = principal.namespace
+        namespaces = principal.reach(namespace)
         async with self._database.transaction() as connection:
             jobs = await job_store.list_jobs(
                 connection,
-                namespace=namespace,
+                namespaces=namespaces,
                 name=name,
                 after=after,
                 limit=limit + 1,
             )
-            return jobs, await job_store.count_jobs(connection, namespace, name, cap + 1)
+            return jobs, await job_store.count_jobs(connection, namespaces, name, cap + 1)
 
     async def _apply_namespace(
         self,
         connection: Connection,
-        principal: Principal,
         spec: NamespaceSpec,
     ) -> AppliedDocument:
-        if principal.namespace is not None or not principal.role.allows(Role.ADMIN):
-            raise Denied("Namespaces are made and changed with an admin's key for all namespaces.")
         created, changed = await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
         action = ApplyAction.UNCHANGED
         if created or changed:
@@ -124,7 +126,6 @@ class Applying:
         principal: Principal,
         spec: JobSpec,
     ) -> AppliedDocument:
-        principal.require_namespace(spec.namespace)
         namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
         known = await job_store.job_by_name(connection, namespace_id, spec.name)
         body = spec.without_schedules()
@@ -167,6 +168,18 @@ def _scopes(spec: JobSpec, job_id: UUID) -> list[str]:
     """The limits of the job's class; what a key limits is a matter of each instance."""
     own = spec.concurrency.max is not None and spec.concurrency.key is None
     return [*spec.limits, job_scope(job_id)] if own else list(spec.limits)
+
+
+def _check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:
+    for spec in specs:
+        if isinstance(spec, NamespaceSpec):
+            # Also to plan: the plan says whether there is one.
+            principal.needing(Permission.NAMESPACES_WRITE)
+            continue
+        seeing, writing = _NEEDED[spec.kind]
+        principal.require(seeing if dry_run else writing, spec.namespace)
+        if isinstance(spec, JobSpec) and spec.schedules and not dry_run:
+            principal.require(Permission.SCHEDULES_WRITE, spec.namespace)
 
 
 async def _load(documents: Sequence[dict[str, Any]]) -> list[Document]:

@@ -12,8 +12,9 @@ from hetuflow_core.artifact_paths import path_fault
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources import Artifact
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.access import AgentCredential, Principal
+from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import artifacts as store, tasks as task_store
 from hetuflow_server.store.artifacts import ArtifactClaim, StoredArtifact
 from hetuflow_server.store.database import Connection, Database

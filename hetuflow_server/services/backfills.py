@@ -15,11 +15,11 @@ from hetuflow_core.jobfile import schedule_from_document
 from hetuflow_core.resources import Backfill, BackfillRequest, Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import Fires
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.fires import fires_of
 from hetuflow_server.services.following import Following
 from hetuflow_server.services.job_versions import JobVersion, from_row
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
@@ -96,15 +96,12 @@ class Backfills:
         cap: int,
     ) -> tuple[list[Backfill], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if namespace not in {None, principal.namespace}:
-                return [], 0
-            namespace = principal.namespace
+        namespaces = principal.reach(namespace)
         async with self._database.transaction() as connection:
             found = await store.listed(
-                connection, namespace=namespace, schedule_id=schedule_id, before=before, limit=limit + 1
+                connection, namespaces=namespaces, schedule_id=schedule_id, before=before, limit=limit + 1
             )
-            total = await store.count(connection, namespace=namespace, schedule_id=schedule_id, cap=cap + 1)
+            total = await store.count(connection, namespaces=namespaces, schedule_id=schedule_id, cap=cap + 1)
         return found, total
 
     async def cancel(self, principal: Principal, backfill_id: UUID) -> Backfill:

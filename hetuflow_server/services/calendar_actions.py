@@ -11,9 +11,9 @@ from hetuflow_core.calendar import Calendar
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.resources import Calendar as CalendarResource, CalendarDay
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.apply_calendars import dependents, write_calendars
 from hetuflow_server.services.calendars import calendar_of, put_together
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, calendars as store
 from hetuflow_server.store.database import Connection, Database
 
@@ -37,13 +37,12 @@ class CalendarActions:
         cap: int,
     ) -> tuple[list[CalendarResource], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if namespace not in {None, principal.namespace}:
-                return [], 0
-            namespace = principal.namespace
+        namespaces = principal.reach(namespace)
         async with self._database.transaction() as connection:
-            found = await store.list_calendars(connection, namespace=namespace, after=after, limit=limit + 1)
-            return found, await store.count_calendars(connection, namespace, cap + 1)
+            found = await store.list_calendars(
+                connection, namespaces=namespaces, after=after, limit=limit + 1
+            )
+            return found, await store.count_calendars(connection, namespaces, cap + 1)
 
     async def calendar(self, principal: Principal, namespace: str, name: str) -> CalendarResource:
         async with self._database.transaction() as connection:
@@ -74,7 +73,7 @@ class CalendarActions:
                     f"The namespace {spec.namespace} has a calendar {spec.name} already: change it.",
                     code="calendar.exists",
                 )
-            await write_calendars(connection, principal, {"": spec})
+            await write_calendars(connection, {"": spec})
             return await _find(connection, principal, spec.namespace, spec.name)
 
     async def change(
@@ -88,7 +87,7 @@ class CalendarActions:
                 raise _no_calendar(namespace, name)
             merged = {**known.spec, **changes, "namespace": namespace, "name": name}
             spec = await asyncio.to_thread(calendar_of, merged)
-            await write_calendars(connection, principal, {"": spec})
+            await write_calendars(connection, {"": spec})
             return await _find(connection, principal, namespace, name)
 
     async def delete(self, principal: Principal, namespace: str, name: str) -> None:
@@ -115,7 +114,7 @@ async def _namespace(connection: Connection, principal: Principal, namespace: st
 
 
 async def _find(connection: Connection, principal: Principal, namespace: str, name: str) -> CalendarResource:
-    found = await store.list_calendars(connection, namespace=namespace, name=name, limit=1)
+    found = await store.list_calendars(connection, namespaces=[namespace], name=name, limit=1)
     if not found or not principal.sees(namespace):
         raise _no_calendar(namespace, name)
     return found[0]

@@ -6,7 +6,7 @@ from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.jobfile import Kind, LimitSpec, load_documents, raw_document
 from hetuflow_core.limits import Scope
 from hetuflow_core.resources import Limit, LimitRequest
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, limits as limit_store
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.stream.hints import Hints, namespace_topic
@@ -27,15 +27,12 @@ class Limits:
         cap: int,
     ) -> tuple[list[Limit], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if namespace not in {None, principal.namespace}:
-                return [], 0
-            namespace = principal.namespace
+        namespaces = principal.reach(namespace)
         async with self._database.transaction() as connection:
             found = await limit_store.list_limits(
-                connection, namespace=namespace, after=after, limit=limit + 1
+                connection, namespaces=namespaces, after=after, limit=limit + 1
             )
-            return found, await limit_store.count_limits(connection, namespace, cap + 1)
+            return found, await limit_store.count_limits(connection, namespaces, cap + 1)
 
     async def limit(self, principal: Principal, namespace: str, name: str) -> Limit:
         async with self._database.transaction() as connection:
@@ -86,7 +83,7 @@ class Limits:
         return Scope((await access_store.namespace_ids(connection, [namespace]))[namespace], name)
 
     async def _find(self, connection: Connection, principal: Principal, namespace: str, name: str) -> Limit:
-        found = await limit_store.list_limits(connection, namespace=namespace, name=name, limit=1)
+        found = await limit_store.list_limits(connection, namespaces=[namespace], name=name, limit=1)
         if not found or not principal.sees(namespace):
             raise _no_limit(namespace, name)
         return found[0]

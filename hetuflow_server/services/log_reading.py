@@ -15,8 +15,8 @@ from hetuflow_core.errors import Invalid, NotFound
 from hetuflow_core.resources import TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.log_lines import last_lines, matching_lines, text_of
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import log_chunks, tasks as task_store
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.log_chunks import LOG_BEGIN, LogPosition, StoredChunk

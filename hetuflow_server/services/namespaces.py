@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
-from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
+from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document
 from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest
-from hetuflow_core.roles import Role
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, bindings, jobs as job_store, namespaces as store
 from hetuflow_server.store.bindings import LiveServer
 from hetuflow_server.store.database import Connection, Database
@@ -25,10 +24,10 @@ class Namespaces:
         self, principal: Principal, *, after: str | None, limit: int, cap: int
     ) -> tuple[list[Namespace], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        name = principal.namespace
+        names = principal.reach()
         async with self._database.transaction() as connection:
-            found = await store.list_namespaces(connection, name=name, after=after, limit=limit + 1)
-            return found, await store.count_namespaces(connection, name, cap + 1)
+            found = await store.list_namespaces(connection, names=names, after=after, limit=limit + 1)
+            return found, await store.count_namespaces(connection, names, cap + 1)
 
     async def namespace(self, principal: Principal, name: str) -> Namespace:
         async with self._database.transaction() as connection:
@@ -36,7 +35,6 @@ class Namespaces:
 
     async def create(self, principal: Principal, asked: NamespaceRequest) -> Namespace:
         """Make a namespace; the rules are those of a document of kind `namespace`."""
-        _require_admin(principal)
         spec = _checked(asked.name, asked.weight, asked.labels)
         async with self._database.transaction() as connection:
             if not await store.create(connection, spec.name, spec.weight, spec.labels):
@@ -47,7 +45,6 @@ class Namespaces:
             return await self._find(connection, principal, spec.name)
 
     async def change(self, principal: Principal, name: str, asked: NamespaceChange) -> Namespace:
-        _require_admin(principal)
         async with self._database.transaction() as connection:
             known = await self._find(connection, principal, name)
             spec = _checked(
@@ -60,7 +57,6 @@ class Namespaces:
 
     async def bind(self, principal: Principal, name: str, asked: BindRequest) -> Namespace:
         """Give a namespace to a server, to stay there if it is pinned; without a server take the pin away."""
-        _require_admin(principal)
         if asked.server is None and asked.pinned:
             raise Invalid("Name the server to pin to, or send pinned=false to take the pin away.")
         async with self._database.transaction() as connection:
@@ -88,15 +84,10 @@ class Namespaces:
 
     async def _find(self, connection: Connection, principal: Principal, name: str) -> Namespace:
         principal.require_namespace(name)
-        found = await store.list_namespaces(connection, name=name, limit=1)
+        found = await store.list_namespaces(connection, names=[name], limit=1)
         if not found:
             raise NotFound(f"There is no namespace {name}.", code="namespace.not_found")
         return found[0]
-
-
-def _require_admin(principal: Principal) -> None:
-    if principal.namespace is not None or not principal.role.allows(Role.ADMIN):
-        raise Denied("Namespaces are made, changed and bound with an admin's key for all namespaces.")
 
 
 def _checked(name: str, weight: int, labels: Mapping[str, str]) -> NamespaceSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hetuflow_core import __version__
 from hetuflow_core.resources import QueueSummary, ServerInfo
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.access import Principal
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import agents, overview as store
 from hetuflow_server.store.database import Database
 
@@ -22,14 +22,15 @@ class Overview:
         return ServerInfo(__version__, state.revision or "none", self._clock.now())
 
     async def status(self, principal: Principal) -> QueueSummary:
+        namespaces = principal.reach()
         async with self._database.transaction() as connection:
-            counts = await store.queue_counts(connection, principal.namespace)
+            counts = await store.queue_counts(connection, namespaces)
             return QueueSummary(
                 held=counts.held,
                 pending=counts.pending,
                 reserved=counts.reserved,
                 running=counts.running,
                 oldest_due_seconds=counts.oldest_due_seconds,
-                failed_last_hour=await store.failed_last_hour(connection, principal.namespace),
-                agents=await agents.summaries(connection, _MOST_AGENTS),
+                failed_last_hour=await store.failed_last_hour(connection, namespaces),
+                agents=await agents.summaries(connection, _MOST_AGENTS, namespaces),
             )

@@ -16,9 +16,9 @@ from hetuflow_core.resources import ComingFire
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.schedule import ScheduleSpec, Skip, SkipCode, occurrences, skip_reason, upcoming
 from hetuflow_core.schedule.preview import preview
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.coming_fires import shown
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import jobs as job_store, schedule_previews as store
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.schedule_previews import PreviewedSchedule
@@ -47,8 +47,8 @@ class SchedulePreviews:
     ) -> list[ComingFire]:
         """Return the next fires of a schedule, and what is skipped until the last; a daemon has none."""
         async with self._database.transaction() as connection:
-            schedule = await store.one(connection, schedule_id, principal.namespace)
-            if schedule is None:
+            schedule = await store.one(connection, schedule_id)
+            if schedule is None or not principal.sees(schedule.namespace):
                 raise NotFound("There is no such schedule.", code="schedule.not_found")
             return await self._coming(connection, [schedule], count, after)
 

@@ -14,9 +14,9 @@ from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON
 from hetuflow_core.resources import Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.services import schedule_edits
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.apply_calendars import refuse_undefined_calendars
 from hetuflow_server.services.job_versions import from_row
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob
 from hetuflow_server.store import jobs as job_store, schedules as store
 from hetuflow_server.store.database import Connection, Database
@@ -45,10 +45,7 @@ class Schedules:
         cap: int,
     ) -> tuple[list[Schedule], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if wanted.namespace not in {None, principal.namespace}:
-                return [], 0
-            wanted = replace(wanted, namespace=principal.namespace)
+        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
         async with self._database.transaction() as connection:
             found = await store.listed(connection, wanted, after=after, limit=limit + 1)
             return found, await store.count(connection, wanted, cap + 1)

@@ -17,8 +17,8 @@ from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
 from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
     agents as agent_store,
@@ -143,10 +143,7 @@ class TaskActions:
         cap: int,
     ) -> tuple[list[Task], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        if principal.namespace is not None:
-            if wanted.namespace not in {None, principal.namespace}:
-                return [], 0
-            wanted = replace(wanted, namespace=principal.namespace)
+        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
         async with self._database.transaction() as connection:
             tasks = await task_store.list_tasks(connection, wanted, limit + 1)
             total = await task_store.count_tasks(connection, replace(wanted, before=None), cap + 1)
@@ -216,7 +213,7 @@ class TaskActions:
         known = await idempotency.remember(
             connection,
             namespace_id=version.namespace_id,
-            scope=f"run:{version.job_id}:{principal.key_id}",
+            scope=f"run:{version.job_id}:{principal.id}",
             key=request.idempotency_key,
             body_digest=sha256(_json(request).encode()).digest(),
             response={"task_id": str(task.id)},

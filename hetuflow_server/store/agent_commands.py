@@ -84,7 +84,7 @@ FROM sched_agent_command c JOIN sched_agent a ON a.id = c.agent_id
 WHERE (%(agent_id)s::uuid IS NULL OR c.agent_id = %(agent_id)s)
   AND (%(state)s::text IS NULL OR c.state = %(state)s)
   AND (%(before)s::uuid IS NULL OR c.id < %(before)s)
-  AND (%(namespace)s::text IS NULL OR a.capabilities->'namespaces' ? %(namespace)s)"""
+  AND (%(namespaces)s::text[] IS NULL OR a.capabilities->'namespaces' ?| %(namespaces)s)"""
 
 _LIST = f"SELECT {_COLUMNS} {_WHERE} ORDER BY c.id DESC LIMIT %(limit)s"
 _COUNT = f"SELECT count(*) FROM (SELECT 1 {_WHERE} LIMIT %(cap)s) counted"
@@ -99,15 +99,15 @@ class CommandFilter:
     agent_id: UUID | None = None
     state: str | None = None
     before: UUID | None = None
-    # Of agents that serve it.
-    namespace: str | None = None
+    # Of agents that serve one of these; None: all.
+    namespaces: Sequence[str] | None = None
 
     def parameters(self) -> dict[str, Any]:
         return {
             "agent_id": self.agent_id,
             "state": self.state,
             "before": self.before,
-            "namespace": self.namespace,
+            "namespaces": self.namespaces,
         }
 
 

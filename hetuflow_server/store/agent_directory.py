@@ -26,7 +26,7 @@ _WHERE = """
 FROM sched_agent a
 WHERE (%(name)s::text IS NULL OR a.name = %(name)s) AND (%(status)s::text IS NULL OR a.status = %(status)s)
   AND a.labels @> %(labels)s::jsonb AND (%(after)s::text IS NULL OR a.name > %(after)s)
-  AND (%(namespace)s::text IS NULL OR a.capabilities->'namespaces' ? %(namespace)s)"""
+  AND (%(namespaces)s::text[] IS NULL OR a.capabilities->'namespaces' ?| %(namespaces)s)"""
 
 _LIST = f"SELECT {_COLUMNS} {_WHERE} ORDER BY a.name LIMIT %(limit)s"
 _COUNT = f"SELECT count(*) FROM (SELECT 1 {_WHERE} LIMIT %(cap)s) counted"
@@ -35,7 +35,7 @@ _GET = f"SELECT {_COLUMNS} FROM sched_agent a WHERE a.id = %(id)s"
 _HELD = """
 SELECT i.id, i.task_id, n.name AS namespace, j.name AS job, i.status, i.due_at, i.started_at
 FROM sched_task_instance i JOIN sched_namespace n ON n.id = i.namespace_id JOIN sched_job j ON j.id = i.job_id
-WHERE i.agent_id = %(id)s AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+WHERE i.agent_id = %(id)s AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
 ORDER BY i.id LIMIT %(most)s"""
 
 _LOCK = "SELECT status, session_id FROM sched_agent WHERE id = %(id)s FOR UPDATE"
@@ -54,8 +54,8 @@ class AgentFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
     # The name of the last agent of the page before.
     after: str | None = None
-    # Those that serve it.
-    namespace: str | None = None
+    # Those that serve one of these; None: all.
+    namespaces: Sequence[str] | None = None
 
     def parameters(self) -> dict[str, Any]:
         return {
@@ -63,7 +63,7 @@ class AgentFilter:
             "status": self.status,
             "labels": msgspec.json.encode(self.labels).decode(),
             "after": self.after,
-            "namespace": self.namespace,
+            "namespaces": self.namespaces,
         }
 
 
@@ -84,14 +84,16 @@ async def count_agents(connection: Connection, wanted: AgentFilter, cap: int) ->
     return int(row.scalar_one())
 
 
-async def detail(connection: Connection, id_: UUID, *, namespace: str | None) -> AgentDetail | None:
-    """Return an agent with what it holds, of one namespace if that is all the reader may see."""
+async def detail(
+    connection: Connection, id_: UUID, *, namespaces: Sequence[str] | None
+) -> AgentDetail | None:
+    """Return an agent with what it holds, of those namespaces the reader may see."""
     row = (await connection.exec_driver_sql(_GET, {"id": id_})).one_or_none()
     if row is None:
         return None
     fields = _fields(row._mapping)  # noqa: SLF001 - a namedtuple's public name
     held = await connection.exec_driver_sql(
-        _HELD, {"id": id_, "namespace": namespace, "most": _MOST_INSTANCES}
+        _HELD, {"id": id_, "namespaces": namespaces, "most": _MOST_INSTANCES}
     )
     instances = [HeldInstance(**one._mapping) for one in held]  # noqa: SLF001 - a namedtuple's public name
     return AgentDetail(**fields, instances=instances)

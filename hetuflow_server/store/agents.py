@@ -40,7 +40,9 @@ _SUMMARIES = """
 SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at, a.host_usage,
        coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false) AS reachable,
        (SELECT count(*) FROM sched_task_instance i WHERE i.agent_id = a.id) AS in_use
-FROM sched_agent a ORDER BY a.name LIMIT %(most)s"""
+FROM sched_agent a
+WHERE %(namespaces)s::text[] IS NULL OR a.capabilities->'namespaces' ?| %(namespaces)s
+ORDER BY a.name LIMIT %(most)s"""
 
 
 class AgentCapabilities(msgspec.Struct, frozen=True):
@@ -142,8 +144,10 @@ async def note_hosts(connection: Connection, hosts: Sequence[tuple[UUID, str]]) 
     await connection.exec_driver_sql(_NOTE_HOSTS, {"ids": list(ids), "usage": list(usage)})
 
 
-async def summaries(connection: Connection, most: int) -> list[AgentSummary]:
-    rows = await connection.exec_driver_sql(_SUMMARIES, {"most": most})
+async def summaries(
+    connection: Connection, most: int, namespaces: Sequence[str] | None
+) -> list[AgentSummary]:
+    rows = await connection.exec_driver_sql(_SUMMARIES, {"most": most, "namespaces": namespaces})
     return [AgentSummary(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 
 

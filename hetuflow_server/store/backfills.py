@@ -106,7 +106,7 @@ JOIN sched_schedule s ON s.id = b.schedule_id"""
 
 _LIST = f"""
 {_SHOWN}
-WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(schedule_id)s::uuid IS NULL OR b.schedule_id = %(schedule_id)s)
   AND (%(before)s::uuid IS NULL OR b.id < %(before)s)
 ORDER BY b.id DESC LIMIT %(limit)s"""
@@ -114,7 +114,7 @@ ORDER BY b.id DESC LIMIT %(limit)s"""
 _COUNT = """
 SELECT count(*) FROM (
   SELECT FROM sched_backfill b JOIN sched_namespace n ON n.id = b.namespace_id
-  WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
     AND (%(schedule_id)s::uuid IS NULL OR b.schedule_id = %(schedule_id)s)
   LIMIT %(cap)s) counted"""
 
@@ -173,21 +173,23 @@ async def by_id(connection: Connection, id_: UUID) -> Backfill | None:
 async def listed(
     connection: Connection,
     *,
-    namespace: str | None,
+    namespaces: Sequence[str] | None,
     schedule_id: UUID | None,
     before: UUID | None,
     limit: int,
 ) -> list[Backfill]:
     """Return backfills, newest first."""
     rows = await connection.exec_driver_sql(
-        _LIST, {"namespace": namespace, "schedule_id": schedule_id, "before": before, "limit": limit}
+        _LIST, {"namespaces": namespaces, "schedule_id": schedule_id, "before": before, "limit": limit}
     )
     return [_shown(row) for row in rows]
 
 
-async def count(connection: Connection, *, namespace: str | None, schedule_id: UUID | None, cap: int) -> int:
+async def count(
+    connection: Connection, *, namespaces: Sequence[str] | None, schedule_id: UUID | None, cap: int
+) -> int:
     row = await connection.exec_driver_sql(
-        _COUNT, {"namespace": namespace, "schedule_id": schedule_id, "cap": cap}
+        _COUNT, {"namespaces": namespaces, "schedule_id": schedule_id, "cap": cap}
     )
     return int(row.scalar_one())
 

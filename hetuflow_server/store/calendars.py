@@ -42,7 +42,7 @@ class CalendarUser:
 _LIST = """
 SELECT n.name AS namespace, c.name, c.version, c.labels, c.created_at, c.updated_at, c.spec
 FROM sched_calendar c JOIN sched_namespace n ON n.id = c.namespace_id
-WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(name)s::text IS NULL OR c.name = %(name)s)
   AND (%(after)s::text IS NULL OR (n.name, c.name) > (%(after_namespace)s::text, %(after)s))
 ORDER BY n.name, c.name LIMIT %(limit)s"""
@@ -50,7 +50,7 @@ ORDER BY n.name, c.name LIMIT %(limit)s"""
 _COUNT = """
 SELECT count(*) FROM (
   SELECT FROM sched_calendar c JOIN sched_namespace n ON n.id = c.namespace_id
-  WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s) LIMIT %(cap)s) counted"""
+  WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s)) LIMIT %(cap)s) counted"""
 
 _ALL = """
 SELECT namespace_id, name, version, spec FROM sched_calendar
@@ -92,7 +92,7 @@ ORDER BY s.job_id, s.id LIMIT %(limit)s"""
 async def list_calendars(
     connection: Connection,
     *,
-    namespace: str | None = None,
+    namespaces: Sequence[str] | None = None,
     name: str | None = None,
     after: tuple[str, str] | None = None,
     limit: int,
@@ -101,7 +101,7 @@ async def list_calendars(
     rows = await connection.exec_driver_sql(
         _LIST,
         {
-            "namespace": namespace,
+            "namespaces": namespaces,
             "name": name,
             "after_namespace": after[0] if after else None,
             "after": after[1] if after else None,
@@ -114,8 +114,8 @@ async def list_calendars(
     ]
 
 
-async def count_calendars(connection: Connection, namespace: str | None, cap: int) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {"namespace": namespace, "cap": cap})
+async def count_calendars(connection: Connection, namespaces: Sequence[str] | None, cap: int) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {"namespaces": namespaces, "cap": cap})
     return int(row.scalar_one())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -50,7 +51,7 @@ SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.crea
 FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
 JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.deleted_at IS NULL
-  AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(name)s::text IS NULL OR j.name = %(name)s)
   AND (%(id)s::uuid IS NULL OR j.id = %(id)s)
   AND (%(after)s::text IS NULL OR (n.name, j.name) > (%(after_namespace)s::text, %(after)s))
@@ -59,7 +60,7 @@ ORDER BY n.name, j.name LIMIT %(limit)s"""
 _COUNT = """
 SELECT count(*) FROM (
   SELECT FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
-  WHERE j.deleted_at IS NULL AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  WHERE j.deleted_at IS NULL AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
     AND (%(name)s::text IS NULL OR j.name = %(name)s)
   LIMIT %(cap)s) counted"""
 
@@ -108,7 +109,7 @@ async def job_version(connection: Connection, id_: UUID, version: int) -> JobRow
 async def list_jobs(
     connection: Connection,
     *,
-    namespace: str | None = None,
+    namespaces: Sequence[str] | None = None,
     name: str | None = None,
     id_: UUID | None = None,
     after: tuple[str, str] | None = None,
@@ -118,7 +119,7 @@ async def list_jobs(
     rows = await connection.exec_driver_sql(
         _LIST,
         {
-            "namespace": namespace,
+            "namespaces": namespaces,
             "name": name,
             "id": id_,
             "after_namespace": after[0] if after else None,
@@ -129,8 +130,10 @@ async def list_jobs(
     return [Job(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
 
 
-async def count_jobs(connection: Connection, namespace: str | None, name: str | None, cap: int) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {"namespace": namespace, "name": name, "cap": cap})
+async def count_jobs(
+    connection: Connection, namespaces: Sequence[str] | None, name: str | None, cap: int
+) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {"namespaces": namespaces, "name": name, "cap": cap})
     return int(row.scalar_one())
 
 

@@ -18,7 +18,7 @@ from hetuflow_server.store.database import Connection
 _LIST = """
 SELECT n.name AS namespace, l.scope AS name, l.max, l.in_use
 FROM sched_limit l JOIN sched_namespace n ON n.id = l.namespace_id
-WHERE l.named AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+WHERE l.named AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(name)s::text IS NULL OR l.scope = %(name)s)
   AND (%(after)s::text IS NULL OR (n.name, l.scope) > (%(after_namespace)s::text, %(after)s))
 ORDER BY n.name, l.scope LIMIT %(limit)s"""
@@ -26,7 +26,7 @@ ORDER BY n.name, l.scope LIMIT %(limit)s"""
 _COUNT = """
 SELECT count(*) FROM (
   SELECT FROM sched_limit l JOIN sched_namespace n ON n.id = l.namespace_id
-  WHERE l.named AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s) LIMIT %(cap)s) counted"""
+  WHERE l.named AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s)) LIMIT %(cap)s) counted"""
 
 _CREATE = """
 INSERT INTO sched_limit (namespace_id, scope, max, named)
@@ -53,7 +53,7 @@ SELECT EXISTS (
 async def list_limits(
     connection: Connection,
     *,
-    namespace: str | None = None,
+    namespaces: Sequence[str] | None = None,
     name: str | None = None,
     after: tuple[str, str] | None = None,
     limit: int,
@@ -62,7 +62,7 @@ async def list_limits(
     rows = await connection.exec_driver_sql(
         _LIST,
         {
-            "namespace": namespace,
+            "namespaces": namespaces,
             "name": name,
             "after_namespace": after[0] if after else None,
             "after": after[1] if after else None,
@@ -72,8 +72,8 @@ async def list_limits(
     return [Limit(row.namespace, row.name, row.max, row.in_use) for row in rows]
 
 
-async def count_limits(connection: Connection, namespace: str | None, cap: int) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {"namespace": namespace, "cap": cap})
+async def count_limits(connection: Connection, namespaces: Sequence[str] | None, cap: int) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {"namespaces": namespaces, "cap": cap})
     return int(row.scalar_one())
 
 

@@ -14,6 +14,7 @@ from hetuflow_server.store.database import Connection
 class PreviewedSchedule:
     id: UUID
     name: str
+    namespace: str
     namespace_id: int
     spec: dict[str, Any]
     enabled: bool
@@ -25,23 +26,22 @@ class PreviewedSchedule:
 
 
 _SCHEDULES = """
-SELECT s.id, s.name, s.namespace_id, s.spec, s.enabled, j.enabled AS job_enabled, s.cursor, s.fired_count
+SELECT s.id, s.name, n.name AS namespace, s.namespace_id, s.spec, s.enabled, j.enabled AS job_enabled,
+       s.cursor, s.fired_count
 FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id JOIN sched_namespace n ON n.id = j.namespace_id
-WHERE j.deleted_at IS NULL AND s.deleted_at IS NULL
-  AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)"""
+WHERE j.deleted_at IS NULL AND s.deleted_at IS NULL"""
 
 _OF_JOB = f"{_SCHEDULES} AND s.kind IN ('cron', 'time') AND s.job_id = %(id)s ORDER BY s.name"
 _ONE = f"{_SCHEDULES} AND s.id = %(id)s"
 
 
 async def of_job(connection: Connection, job_id: UUID) -> list[PreviewedSchedule]:
-    rows = await connection.exec_driver_sql(_OF_JOB, {"id": job_id, "namespace": None})
+    rows = await connection.exec_driver_sql(_OF_JOB, {"id": job_id})
     return [_schedule(row) for row in rows]
 
 
-async def one(connection: Connection, id_: UUID, namespace: str | None) -> PreviewedSchedule | None:
-    """Return a schedule, if it is of this namespace or any is meant."""
-    row = (await connection.exec_driver_sql(_ONE, {"id": id_, "namespace": namespace})).one_or_none()
+async def one(connection: Connection, id_: UUID) -> PreviewedSchedule | None:
+    row = (await connection.exec_driver_sql(_ONE, {"id": id_})).one_or_none()
     return _schedule(row) if row is not None else None
 
 
@@ -49,6 +49,7 @@ def _schedule(row: Any) -> PreviewedSchedule:
     return PreviewedSchedule(
         id=row.id,
         name=row.name,
+        namespace=row.namespace,
         namespace_id=row.namespace_id,
         spec=row.spec,
         enabled=row.enabled,

@@ -265,7 +265,7 @@ FROM sched_schedule s JOIN sched_namespace n ON n.id = s.namespace_id JOIN sched
 WHERE s.deleted_at IS NULL"""
 
 _FILTER = """
-  AND (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+  AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(job)s::text IS NULL OR j.name = %(job)s)
   AND (%(name)s::text IS NULL OR s.name = %(name)s)
   AND (%(kind)s::text IS NULL OR s.kind = %(kind)s)
@@ -292,6 +292,8 @@ class ScheduleFilter:
     kind: str | None = None
     # Both it and its job.
     enabled: bool | None = None
+    # Those that may be looked in; None: all.
+    namespaces: Sequence[str] | None = None
 
 
 async def shown(connection: Connection, id_: UUID) -> Schedule | None:

@@ -90,7 +90,7 @@ _FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
 
 _FILTER = """
-WHERE (%(namespace)s::text IS NULL OR n.name = %(namespace)s)
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(job)s::text IS NULL OR j.name = %(job)s)
   AND (%(since)s::uuid IS NULL OR t.id >= %(since)s)
   AND (%(before)s::uuid IS NULL OR t.id < %(before)s)"""
@@ -123,10 +123,12 @@ class TaskFilter:
     status: str | None = None
     since: UUID | None = None
     before: UUID | None = None
+    # Those that may be looked in; None: all.
+    namespaces: Sequence[str] | None = None
 
     def parameters(self) -> dict[str, Any]:
         return {
-            "namespace": self.namespace,
+            "namespaces": self.namespaces,
             "job": self.job,
             "status": self.status,
             "since": self.since,

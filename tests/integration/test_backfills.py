@@ -13,10 +13,12 @@ import pytest
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge
 from hetuflow_core.resources import Backfill
+from hetuflow_core.roles import Role
 from hetuflow_core.runtime.loop import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.services.following import Following
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.records import Ending
 from tests.support.engine import WHO, Engine, owning
 
@@ -214,7 +216,7 @@ async def test_too_many_none_and_a_disabled_job_are_refused(scheduling: Engine, 
 
 async def test_another_namespace_sees_nothing(scheduling: Engine, schedule: UUID) -> None:
     made = await scheduling.backfill(schedule, FROM, TO)
-    stranger = replace(WHO, namespace="elsewhere")
+    stranger = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
     with pytest.raises(NotFound):
         await scheduling.backfills.backfill(stranger, made.id)
     with pytest.raises(NotFound):

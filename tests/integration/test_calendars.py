@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from datetime import date
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
@@ -14,15 +13,15 @@ from hetuflow_core.resources import ApplyAction
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import CalendarUse, ScheduleSpec
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.calendars import load_calendars
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store
 from hetuflow_server.store.database import Database
 
-WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
-ELSEWHERE = Principal(name="other", role=Role.EDITOR, namespace="elsewhere", key_id=uuid4())
+WHO = Principal.with_role("test", Role.ADMIN)
+ELSEWHERE = Principal.with_role("other", Role.EDITOR, "elsewhere")
 
 
 def calendar(name: str, **keys: Any) -> dict[str, Any]:

@@ -13,16 +13,16 @@ from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources import ComingFire
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.calendar_actions import CalendarActions
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_previews import SchedulePreviews
 from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.schedules import ScheduleFilter
 
-WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
-ELSEWHERE = Principal(name="other", role=Role.EDITOR, namespace="elsewhere", key_id=uuid4())
+WHO = Principal.with_role("test", Role.ADMIN)
+ELSEWHERE = Principal.with_role("other", Role.EDITOR, "elsewhere")
 FUTURE = datetime(2030, 1, 1, tzinfo=UTC)
 WEEKEND = {"kind": "calendar", "name": "weekend", "weekdays": ["sat", "sun"]}
 

@@ -20,13 +20,13 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.rescuer import Rescuer
 from hetuflow_server.loops.roles import for_each_owned
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import log_chunks, queue, tasks as task_store, transitions
@@ -38,7 +38,7 @@ from hetuflow_server.stream.hints import Hints, agent_topic
 from tests.support.roles import owner_of_everything
 from tests.support.waiting import wait_until_async
 
-WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
+WHO = Principal.with_role("test", Role.ADMIN)
 FAILED, LOST, CANCELLED = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.CANCELLED
 RETRY = {"max_attempts": 3, "delay": "10s", "backoff": "fixed", "jitter": False}
 

@@ -19,7 +19,8 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_server.app.server import Services
 from hetuflow_server.services import dispatcher as dispatching_module
-from hetuflow_server.services.access import AgentCredential, Principal
+from hetuflow_server.services.access import AgentCredential
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints, Topic, namespace_topic
@@ -175,7 +176,7 @@ class Agent:
         )
 
 
-ADMIN = Principal(UUID(int=1), "tester", Role.ADMIN, None)
+ADMIN = Principal.with_role("tester", Role.ADMIN)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.key_sweeper import KeySweeper
 from hetuflow_server.loops.rescuer import Rescuer
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.capacity import Capacity
@@ -29,6 +28,7 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.limits import Limits
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import transitions
@@ -36,7 +36,7 @@ from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Claimed, Ending
 from hetuflow_server.stream.hints import Hints
 
-WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
+WHO = Principal.with_role("test", Role.ADMIN)
 DEFAULT = 1
 
 

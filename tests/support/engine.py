@@ -18,7 +18,6 @@ from hetuflow_core.resources import BackfillRequest, RunRequest, Schedule, TaskD
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.access import Principal
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.backfills import Backfills
 from hetuflow_server.services.capacity import Capacity
@@ -27,6 +26,7 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.leadership import Leadership, LeaseTimes
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.services.settling import Settled, Settler
 from hetuflow_server.services.task_actions import TaskActions
@@ -41,7 +41,7 @@ from tests.support.waiting import wait_until_async
 LEADER = "a leader under test"
 _TTL = timedelta(seconds=60)
 
-WHO = Principal(name="test", role=Role.ADMIN, namespace=None, key_id=uuid4())
+WHO = Principal.with_role("test", Role.ADMIN)
 
 _CLAIM = """
 UPDATE sched_task_instance

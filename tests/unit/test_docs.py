@@ -20,8 +20,8 @@ TOP_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 _LONGEST_DECISION = 25
 
 
-def test_the_exit_codes_page_is_up_to_date() -> None:
-    name = "docs/reference/exit-codes.md"
+@pytest.mark.parametrize("name", ["docs/reference/exit-codes.md", "docs/reference/permissions.md"])
+def test_pages_made_from_code_are_up_to_date(name: str) -> None:
     generated = runpy.run_path(str(ROOT / "docs/generate.py"))["generated"]()
     assert (ROOT / name).read_text(encoding="utf-8") == generated[name], "run `python docs/generate.py`"
 

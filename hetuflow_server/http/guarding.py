@@ -1,0 +1,62 @@
+"""The door of the REST API: every route says what it needs, and that is checked before it answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from hetuflow_core.permissions import Permission
+from hetuflow_server.http.credentials import bearer
+from hetuflow_server.services.principals import Principal
+
+_DECLARED = "access"
+_PRINCIPAL = "principal"
+
+
+class Door(Enum):
+    # Anybody: what is called before one has a credential, or by who brings a proof of another kind.
+    OPEN = auto()
+    # Whoever is known; what it may do to whom is for the service to say.
+    KNOWN = auto()
+
+
+def needs(access: Permission | Door) -> dict[str, Any]:
+    """Return the `opt` of a route that needs this; a route without it is never answered."""
+    return {_DECLARED: access}
+
+
+def declared(opt: Mapping[str, Any]) -> Permission | Door | None:
+    access: Permission | Door | None = opt.get(_DECLARED)
+    return access
+
+
+def guard_with(
+    authenticate: Callable[[str | None, str | None], Awaitable[Principal]],
+) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]:
+    """Return the guard of all routes: who asks, and whether it may ask for this at all."""
+
+    async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+        access = declared(handler.opt)
+        if access is None:
+            # The framework answers OPTIONS by itself; who asks must be known all the same.
+            if connection.scope.get("method") != "OPTIONS":
+                raise RuntimeError(f"the route {connection.url.path} does not declare what it needs")
+            access = Door.KNOWN
+        if access is Door.OPEN:
+            return
+        source = connection.client.host if connection.client else None
+        principal = await authenticate(bearer(connection), source)
+        if isinstance(access, Permission):
+            principal = principal.needing(access)
+        connection.scope["state"][_PRINCIPAL] = principal
+
+    return guard
+
+
+def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
+    principal: Principal = connection.scope["state"][_PRINCIPAL]
+    return principal

@@ -1,0 +1,243 @@
+"""Every route of the router with every kind of credential: what it declares to need is what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import psycopg
+import pytest
+
+from hetuflow_core import messages as m
+from hetuflow_core.permissions import GLOBAL, ROLE_PERMISSIONS, Permission
+from hetuflow_core.roles import Role
+from hetuflow_server.http.guarding import Door
+from tests.e2e.conftest import System, command_on
+from tests.support.protocol import HandAgent
+from tests.support.routes import Route, all_routes
+
+ROUTES = all_routes()
+OPEN_TO_ANYBODY = {"GET /healthz", "GET /readyz"}
+# What a request must carry to get past the reading of its body.
+BODIES: Mapping[str, Any] = {
+    "apply": {"documents": [{"kind": "job", "name": "theirs", "run": {"command": ["true"]}}]},
+    "run_job_many": {"runs": [{}]},
+    "create_limit": {"name": "tool:theirs", "max": 1},
+    "change_limit": {"max": 2},
+    "create_calendar": {"name": "theirs", "weekdays": ["sat"]},
+    "create_namespace": {"name": "theirs"},
+    "configure_agent": {"slots": 3},
+}
+# Nothing in these belongs to a namespace, or only what the asker sees is counted: they answer everybody.
+WITHOUT_NAMESPACE = {Permission.SYSTEM_READ}
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One of everything in the namespace `default`, and everybody who may ask for it."""
+
+    system: System
+    http: httpx.Client
+    keys: Mapping[str, str]
+    # Values for path parameters and bodies.
+    things: Mapping[str, str]
+
+    def ask(self, route: Route, key: str | None) -> httpx.Response:
+        body = BODIES.get(route.operation_id or "", {})
+        if route.operation_id == "add_schedule":
+            body = {"job_id": self.things["job_id"], "spec": {"name": "theirs", "every": "1d"}}
+        if route.operation_id == "backfill_schedule":
+            now = datetime.now(UTC)
+            body = {"from": (now - timedelta(hours=3)).isoformat(), "to": now.isoformat()}
+        with self.http.stream(
+            route.method,
+            self.path(route),
+            headers={"Authorization": f"Bearer {self.keys[key]}"} if key else {},
+            json=body if route.method in {"POST", "PATCH", "PUT"} else None,
+        ) as answer:
+            # A log that is followed goes on; its first answer is enough.
+            if answer.status_code >= 400 or "event-stream" not in answer.headers["content-type"]:
+                answer.read()
+            return answer
+
+    def get(self, path: str, key: str) -> dict[str, Any]:
+        answer: dict[str, Any] = self.http.get(
+            path, headers={"Authorization": f"Bearer {self.keys[key]}"}
+        ).json()
+        return answer
+
+    def path(self, route: Route) -> str:
+        path = route.path
+        for name in route.parameters:
+            # The same word stands for different things under different collections.
+            of_collection = f"{path.split('/')[3]}.{name}"
+            key = of_collection if of_collection in self.things else name
+            assert key in self.things, f"{route}: say in the scene what stands for {name}"
+            path = path.replace("{" + name + "}", self.things[key])
+        return path
+
+
+@pytest.fixture(scope="module")
+def scene(lone_server: System) -> Iterator[Scene]:
+    there = f"there-{uuid4().hex[:8]}"
+    lone_server.client.apply([{"kind": "namespace", "name": there}])
+
+    def key(*options: str) -> str:
+        return command_on(lone_server.database_url, "key", "create", "-q", *options)
+
+    keys = {
+        "admin": lone_server.api_key,
+        **{role.value: key("--role", role.value) for role in (Role.VIEWER, Role.OPERATOR, Role.EDITOR)},
+        "foreign": key("--role", "admin", "-n", there),
+        "agent": lone_server.agent_token,
+        "expired": key("--role", "admin", "--expires-in", "1ms"),
+        "revoked": key("--role", "admin", "--name", "gone"),
+        "nonsense": "nonsense",
+    }
+    with psycopg.connect(lone_server.database_url) as connection:
+        connection.execute("UPDATE sched_api_key SET revoked_at = now() WHERE name = 'gone'")
+    with httpx.Client(base_url=lone_server.url, timeout=30) as http:
+        yield Scene(lone_server, http, keys, _things(lone_server))
+
+
+def _things(system: System) -> dict[str, str]:
+    job = system.apply(
+        run={"command": ["true"]}, schedules=[{"name": "hourly", "every": "1h", "overlap": "allow"}]
+    )
+    task = system.client.run(job.id)
+    ended = system.client.cancel(task.id)
+    (schedule,) = system.client.schedules(job=job.name)
+    now = datetime.now(UTC)
+    backfill = system.client.backfill(schedule.id, now - timedelta(hours=2), now)
+    limit, calendar = f"tool:limit-{uuid4().hex[:8]}", f"calendar-{uuid4().hex[:8]}"
+    system.client.apply(
+        [
+            {"kind": "limit", "name": limit, "max": 1},
+            {"kind": "calendar", "name": calendar, "weekdays": ["sat"]},
+        ]
+    )
+    hand = HandAgent(system.url, system.agent_token)
+    agent_id = str(hand.register().agent_id)
+    command = httpx.post(
+        f"{system.url}/api/v1/agents/{agent_id}/metrics",
+        headers={"Authorization": f"Bearer {system.api_key}"},
+    ).json()
+    server = system.get("/api/v1/servers").json()["items"][0]["id"]
+    return {
+        "job_id": str(job.id),
+        "task_id": str(task.id),
+        "instance_id": str(ended.instances[0].id),
+        "schedule_id": str(schedule.id),
+        "backfill_id": str(backfill.id),
+        "agent_id": agent_id,
+        "command_id": command["id"],
+        "server_id": server,
+        "namespace": "default",
+        "path": "nothing.txt",
+        "limits.name": limit,
+        "calendars.name": calendar,
+        "namespaces.name": "default",
+    }
+
+
+def test_every_route_declares_what_it_needs() -> None:
+    assert [str(route) for route in ROUTES if route.access is None] == []
+    assert {str(route) for route in ROUTES if route.access is Door.OPEN} == OPEN_TO_ANYBODY
+    assert len(ROUTES) > 50
+
+
+@pytest.mark.parametrize("credential", [None, "agent", "expired", "revoked", "nonsense"])
+def test_without_a_good_credential_nothing_answers(scene: Scene, credential: str | None) -> None:
+    for route in ROUTES:
+        answer = scene.ask(route, credential)
+        if route.access is Door.OPEN:
+            assert answer.status_code != 401, route
+        else:
+            assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), route
+            assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.EDITOR])
+def test_what_a_role_does_not_hold_is_refused(scene: Scene, role: Role) -> None:
+    for route in ROUTES:
+        if isinstance(route.access, Permission) and route.access not in ROLE_PERMISSIONS[role]:
+            answer = scene.ask(route, role.value)
+            assert (answer.status_code, answer.json()["code"]) == (403, "denied"), route
+            assert str(route.access) in answer.json()["detail"], route
+
+
+def test_what_is_read_is_there_for_who_may_read_it(scene: Scene) -> None:
+    for route in ROUTES:
+        if route.method == "GET" and route.access in ROLE_PERMISSIONS[Role.VIEWER]:
+            status = scene.ask(route, "viewer").status_code
+            assert status == (404 if "path" in route.parameters else 200), route
+
+
+def test_what_is_of_another_namespace_does_not_exist(scene: Scene) -> None:
+    before = _digest_of(scene.system)
+    for route in ROUTES:
+        if route.access is Door.OPEN or route.access in WITHOUT_NAMESPACE or route.access is Door.KNOWN:
+            continue
+        answer = scene.ask(route, "foreign")
+        if route.access in GLOBAL:
+            assert answer.status_code == 403, route
+        elif route.parameters or route.method != "GET":
+            assert answer.status_code == 404, f"{route}: {answer.text}"
+        else:
+            assert answer.status_code == 200, route
+            listed = answer.json()
+            assert listed["total"] == len(listed["items"]), route
+            assert not any(_of_default(item) for item in listed["items"]), route
+    assert _digest_of(scene.system) == before
+
+
+def test_a_filter_names_nothing_of_another_namespace(scene: Scene) -> None:
+    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars"):
+        answer = scene.get(f"/api/v1/{path}?namespace=default", "foreign")
+        assert (answer["items"], answer["total"]) == ([], 0), path
+
+
+def test_counts_and_agents_are_those_of_the_own_namespace(scene: Scene) -> None:
+    job = scene.system.apply(run={"command": ["true"]})
+    task = scene.system.client.run(job.id)
+    counts = {who: scene.get("/api/v1/system/status", who) for who in ("viewer", "foreign")}
+    scene.system.client.cancel(task.id)
+    assert counts["viewer"]["pending"] >= 1
+    assert counts["viewer"]["agents"]
+    assert counts["foreign"]["pending"] == 0
+    assert counts["foreign"]["failed_last_hour"] == 0
+    assert counts["foreign"]["agents"] == []
+
+
+def test_the_calls_of_agents_take_no_keys_of_people(scene: Scene) -> None:
+    for name in ("admin", "foreign", "expired"):
+        answer = httpx.post(
+            f"{scene.system.url}{m.GATEWAY_PATH}/poll",
+            headers={"Authorization": f"Bearer {scene.keys[name]}"},
+        )
+        assert answer.status_code == 401, name
+
+
+def test_asking_for_options_needs_a_credential_too(scene: Scene) -> None:
+    assert httpx.options(f"{scene.system.url}/api/v1/jobs").status_code == 401
+
+
+def _of_default(item: dict[str, Any]) -> bool:
+    named = item.get("namespace")
+    return named == "default" or "default" in item.get("namespaces", []) or item.get("name") == "default"
+
+
+def _digest_of(system: System) -> list[tuple[Any, ...]]:
+    with psycopg.connect(system.database_url) as connection:
+        return connection.execute(
+            """SELECT 'job', name, enabled::text, version FROM sched_job
+               UNION ALL SELECT 'schedule', id::text, enabled::text, version FROM sched_schedule
+               UNION ALL SELECT 'limit', scope, max::text, 0 FROM sched_limit WHERE named
+               UNION ALL SELECT 'calendar', name, '', version FROM sched_calendar
+               UNION ALL SELECT 'agent', name, status, 0 FROM sched_agent
+               UNION ALL SELECT 'command', id::text, '', 0 FROM sched_agent_command ORDER BY 1, 2"""
+        ).fetchall()

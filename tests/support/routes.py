@@ -1,0 +1,68 @@
+"""The routes of the REST API as the router knows them, with what each one declares to need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+
+from hetuflow_core.permissions import Permission
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_server.app.server import Services, rest_api
+from hetuflow_server.http.guarding import Door, declared
+from hetuflow_server.services.health import Readiness
+from hetuflow_server.settings import ServerSettings
+from hetuflow_server.store.database import Database
+
+
+@dataclass(frozen=True)
+class Route:
+    method: str
+    path: str
+    # Their names, in order.
+    parameters: tuple[str, ...]
+    access: Permission | Door | None
+    operation_id: str | None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+def all_routes() -> list[Route]:
+    """Return every route but the ones for OPTIONS, which the framework makes by itself."""
+    environment = {
+        "HETUFLOW_DATABASE__URL": "postgresql://nobody@127.0.0.1:1/nothing",
+        "HETUFLOW_SERVER__SECRET_KEY": "s" * 48,
+    }
+    settings = load_settings(ServerSettings, env=environment, cwd=Path("/"))
+    database = Database(
+        settings.database.url.reveal(),
+        pool_size=2,
+        connect_timeout=timedelta(seconds=2),
+        statement_timeout=timedelta(seconds=2),
+    )
+    # Nothing is asked of it, so nobody needs to be ready.
+    app = rest_api(Services(settings, database, SystemClock()), cast("Readiness", None))
+    return [
+        _route(route, handler, method)
+        for route in app.routes
+        if isinstance(route, HTTPRoute)
+        for handler in route.route_handlers
+        for method in sorted(handler.http_methods)
+        if method != "OPTIONS"
+    ]
+
+
+def _route(route: HTTPRoute, handler: HTTPRouteHandler, method: str) -> Route:
+    return Route(
+        str(method),
+        route.path_format,
+        tuple(route.path_parameters),
+        declared(handler.opt),
+        handler.operation_id if isinstance(handler.operation_id, str) else None,
+    )
