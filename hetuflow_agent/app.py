@@ -16,6 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_agent.commands import Commands
+from hetuflow_agent.executors.addresses import parse_networks
 from hetuflow_agent.executors.environment import base_environment
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.registry import Executors, load_executors
@@ -136,6 +137,7 @@ def build_agent(
         output_limit=host.output_limit,
         niceness=host.niceness,
         run_as=run_as,
+        probed_networks=parse_networks(host.http_allow),
     )
     resources = host_resources(host.resources)
     runner = Runner(workshop, slots=live.slots, resources=resources, on_stop=on_stop)

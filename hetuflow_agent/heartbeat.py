@@ -21,6 +21,7 @@ from hetuflow_agent.gateway_client import BlockingGateway, Session, Unanswered
 from hetuflow_agent.host_usage import HostMeter
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.runner.progress import ProgressBook
+from hetuflow_agent.runner.readiness import ReadinessBook
 from hetuflow_agent.runner.runner import Runner
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.messages import Command, Heartbeat as HeartbeatMessage, HeartbeatKept, Held
@@ -67,6 +68,7 @@ class Heartbeat:
     ) -> None:
         self._meter = meter
         self._progress = ProgressBook()
+        self._readiness = ReadinessBook()
         self._make_gateway = make_gateway
         self._on_commands = on_commands
         self._session = session
@@ -101,18 +103,25 @@ class Heartbeat:
                 held, shortest = self._claims.snapshot()
                 every = period(self._session.heartbeat_every, shortest, holding=bool(held))
                 # Looked at anew each time: a claim that came meanwhile does not wait out an idle period.
-                if self._clock.boottime() - asked >= min(wait, every):
+                if self._clock.boottime() - asked >= min(wait, every) or self._has_news():
                     asked = self._clock.boottime()
                     wait = self._ask(gateway, held, shortest, every)
         finally:
             gateway.close()
+
+    def _has_news(self) -> bool:
+        """Whether there is something the server waits for; one that does not answer is not told sooner."""
+        return self._backoff.failures == 0 and bool(self._readiness.changed(self._runner.readiness()))
 
     def _ask(self, gateway: BlockingGateway, held: list[Held], shortest: float | None, every: float) -> float:
         """One heartbeat; the seconds until the next."""
         sent_at = self._clock.boottime()
         try:
             progress = self._progress.changed(self._runner.progress_files())
-            message = HeartbeatMessage(self._session.session_id, held, progress, self._meter.read())
+            readiness = self._readiness.changed(self._runner.readiness())
+            message = HeartbeatMessage(
+                self._session.session_id, held, progress, self._meter.read(), readiness
+            )
             answer = gateway.heartbeat(message, timeout=patience(shortest))
         except HetuflowError as error:
             if self._backoff.failures == 0:
@@ -125,7 +134,9 @@ class Heartbeat:
         if self._backoff.failures > 0:
             log.info("Heartbeats succeed again.", failed=self._backoff.failures)
         self._backoff.succeed()
-        self._progress.told(progress, {one.token for one in held})
+        tokens = {one.token for one in held}
+        self._progress.told(progress, tokens)
+        self._readiness.told(readiness, tokens)
         self._runner.renew(held, answer, sent_at)
         self._hand_over(held, answer)
         return every

@@ -163,6 +163,21 @@ class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     outputs: list[str] = []
 
 
+class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A question to ask a daemon again and again; one of command, url and port is set."""
+
+    command: list[str] | None = None
+    url: str | None = None
+    host: str | None = None
+    port: int | None = None
+    interval_ms: int = 10_000
+    timeout_ms: int = 1_000
+    # So many answers of one kind in a row make a verdict.
+    failure_threshold: int = 3
+    success_threshold: int = 1
+    initial_delay_ms: int = 0
+
+
 class Assignment(msgspec.Struct, frozen=True):
     """One claimed instance: everything the agent needs to run it without asking again."""
 
@@ -187,8 +202,11 @@ class Assignment(msgspec.Struct, frozen=True):
     traceparent: str | None = None
     # What it takes of the agent's resources while it is there; zero takes nothing.
     resources: Resources = Resources()
-    # Of a daemon.
+    # Of a daemon: its slot, and what it is asked while it runs. Who is not alive is ended, with reason
+    # `liveness_failed`; whether it is ready is told by heartbeat.
     slot: int | None = None
+    liveness: Probe | None = None
+    readiness: Probe | None = None
 
 
 class Cancel(msgspec.Struct, frozen=True):
@@ -222,6 +240,14 @@ class Progress(msgspec.Struct, frozen=True):
     message: str = ""
 
 
+class Readiness(msgspec.Struct, frozen=True):
+    """What a daemon answers to its readiness probe."""
+
+    instance_id: UUID
+    token: UUID
+    ready: bool
+
+
 class HostUsage(msgspec.Struct, frozen=True):
     """How busy an agent's host is; sizes in bytes."""
 
@@ -240,6 +266,8 @@ class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     # What has changed since the last heartbeat that was answered.
     progress: list[Progress] = []
     host: HostUsage | None = None
+    # Likewise; sent at once when there is some.
+    readiness: list[Readiness] = []
 
 
 class HeartbeatKept(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import Ending, Verdict
 from hetuflow_agent.runner.course import Course
+from hetuflow_agent.runner.probing import probing
 from hetuflow_agent.runner.recording import break_off, end_unspawned, give_back, record
 from hetuflow_agent.runner.starting import bring_inputs, journal, prepare, spawn, start
 from hetuflow_agent.runner.watching import judge, watch
@@ -88,7 +89,8 @@ class Attempt(Course):
     async def _run(self) -> None:
         if self.child is None and not await self._get_under_way():
             return
-        end = await watch(self)
+        async with probing(self):
+            end = await watch(self)
         if end is not None:
             self.worked = True
             self.on_worked()

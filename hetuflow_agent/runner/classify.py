@@ -26,6 +26,7 @@ class Ending(StrEnum):
     AGENT_SHUTDOWN = "agent_shutdown"
     OUTPUT_LIMIT = "output_limit"
     MEMORY_LIMIT = "memory_limit"
+    LIVENESS_FAILED = "liveness_failed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,7 @@ def classify(end: Exit, ending: Ending | None) -> Verdict | None:
 _MEMORY_LIMIT: Final = (
     "It used more memory than the job asks for: use less, or raise placement.resources.memory."
 )
+_LIVENESS: Final = "Its liveness probe has failed too often; see the agent's log for the answers."
 _OUTPUT_LIMIT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."
 
 _ENDED_BY_US: Final[Mapping[Ending, Verdict | None]] = {
@@ -69,6 +71,7 @@ _ENDED_BY_US: Final[Mapping[Ending, Verdict | None]] = {
     Ending.LEASE_LOST: Verdict(InstanceStatus.LOST, Ending.LEASE_LOST.value),
     Ending.AGENT_SHUTDOWN: Verdict(InstanceStatus.LOST, Ending.AGENT_SHUTDOWN.value),
     Ending.MEMORY_LIMIT: Verdict(InstanceStatus.FAILED, Ending.MEMORY_LIMIT.value, _MEMORY_LIMIT),
+    Ending.LIVENESS_FAILED: Verdict(InstanceStatus.FAILED, Ending.LIVENESS_FAILED.value, _LIVENESS),
     Ending.OUTPUT_LIMIT: Verdict(InstanceStatus.FAILED, Ending.OUTPUT_LIMIT.value, _OUTPUT_LIMIT),
 }
 

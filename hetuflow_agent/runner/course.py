@@ -46,6 +46,8 @@ class Course:
         self.started_at: int | None = None
         # Whether nothing that it has started lives on.
         self.deserted = False
+        # The verdict of its readiness probe; None while there is none.
+        self.ready: bool | None = None
         self.nudge = asyncio.Event()
         self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
 

@@ -181,6 +181,11 @@ class Runner:
         files = [(one.assignment, one.progress_file) for one in self.attempts()]
         return {(one.instance_id, one.token): file for one, file in files if file is not None}
 
+    def readiness(self) -> dict[tuple[UUID, UUID], bool]:
+        """What daemons answer to their readiness probes, by (instance, token). From any thread."""
+        found = [(one.assignment, one.ready) for one in self.attempts() if one.runs]
+        return {(one.instance_id, one.token): ready for one, ready in found if ready is not None}
+
     def hold_to_leases(self, now: float) -> None:
         """End what ran out of lease while the server was silent. From the fence's thread."""
         for attempt in self.attempts():

@@ -83,9 +83,8 @@ async def spawn(course: Course) -> bool:
     if executor is None:
         raise SpawnFailed(f"This agent has no executor {name}: install it or correct the job.")
     executor.check(assignment.run)
-    user = _user_of(course)
-    base = {**workshop.base_environment, **(user.environment if user is not None else {})}
-    environment = task_environment(base, assignment, course.directory)
+    user = user_of(course)
+    environment = environment_of(course, user)
     course.plan = await executor.plan(assignment, course.directory, environment)
     if user is not None:
         await _hand_over(course, user)
@@ -106,7 +105,12 @@ async def spawn(course: Course) -> bool:
     return True
 
 
-def _user_of(course: Course) -> TaskUser | None:
+def environment_of(course: Course, user: TaskUser | None) -> dict[str, str]:
+    base = {**course.workshop.base_environment, **(user.environment if user is not None else {})}
+    return task_environment(base, course.assignment, course.directory)
+
+
+def user_of(course: Course) -> TaskUser | None:
     """Whom to run it as, if not as ourselves; asked here again, whatever the server thinks."""
     name = course.assignment.run.user
     if name is None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
+from hetuflow_agent.executors.addresses import Network
 from hetuflow_agent.executors.interface import Executor
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
+from hetuflow_agent.probes.prober import ProbeGate
 from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
@@ -56,3 +58,6 @@ class Workshop:
     niceness: int = 0
     # Users of the host that tasks may run as.
     run_as: Collection[str] = ()
+    # Beside this host and the public internet, where probes may connect to.
+    probed_networks: Sequence[Network] = ()
+    probe_gate: ProbeGate = field(default_factory=ProbeGate)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -11,7 +10,6 @@ from hetuflow_core.daemon import DaemonSpec, Restart, RestartBackoff, Share
 from hetuflow_core.durations import format_duration
 from hetuflow_core.jobfile.given import Given
 from hetuflow_core.jobfile.probe_reader import read_probe
-from hetuflow_core.jobfile.unsupported import supported
 
 DAEMON_KEYS: Final = (
     *("replicas", "per_agent", "restart", "backoff", "stable_after", "max_unavailable"),
@@ -29,11 +27,10 @@ _SHORTEST_DELAY: Final = timedelta(milliseconds=100)
 _LONGEST_DELAY: Final = timedelta(days=1)
 
 
-def read_daemon(given: Given, unsupported: Mapping[str, str]) -> DaemonSpec | None:
+def read_daemon(given: Given) -> DaemonSpec | None:
     section = given.section(DAEMON_KEYS)
     if section is None:
         return None
-    section = supported(section, "schedules.daemon.", unsupported)
     standard = DaemonSpec()
     per_agent = section.read("per_agent", Given.boolean, False)
     if per_agent and (replicas := section.get("replicas")) is not None:

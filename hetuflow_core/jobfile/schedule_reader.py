@@ -91,7 +91,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
         cron=section.read("cron", _cron, None),
         every=section.read("every", _duration(_SHORTEST_INTERVAL, _LONGEST_INTERVAL), None),
         at=section.read("at", read_instant, None),
-        daemon=section.read("daemon", lambda given: read_daemon(given, unsupported), None),
+        daemon=section.read("daemon", read_daemon, None),
         timezone=section.read("timezone", _timezone, DEFAULT_TIMEZONE),
         dst=section.read("dst", _dst, Dst()),
         start_at=section.read("start_at", read_instant, None),

@@ -11,6 +11,7 @@ from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
 from hetuflow_core.placement import Resources
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.daemon_probes import NO_PROBES, DaemonProbes
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.settling import Settler
@@ -38,12 +39,14 @@ class Assignments:
         self._classes = classes
         self._settler = settler
         self._hints = hints
+        self._probes = DaemonProbes(database)
 
     async def make(self, claimed: Sequence[Claimed]) -> list[m.Assignment]:
         """Render what was claimed; what cannot be rendered ends here as failed, with the reason."""
         if not claimed:
             return []
         resources = await self._resources(claimed)
+        probes = await self._probes.of(claimed)
         made, broken = [], []
         for row in claimed:
             version = await self._versions.find(self._database, row.job_id, row.job_version)
@@ -79,6 +82,8 @@ class Assignments:
                     traceparent=row.traceparent,
                     resources=resources[row.placement_id],
                     slot=row.slot,
+                    liveness=probes.get(row.id, NO_PROBES).liveness,
+                    readiness=probes.get(row.id, NO_PROBES).readiness,
                 ),
             )
         if broken:

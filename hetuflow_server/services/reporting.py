@@ -20,11 +20,12 @@ from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import queue, tasks as task_store, transitions
+from hetuflow_server.store import daemon_transitions, queue, tasks as task_store, transitions
+from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.faults import deadlocked
 from hetuflow_server.store.records import Ending, ProgressNote
-from hetuflow_server.stream.hints import Hints, namespace_topic
+from hetuflow_server.stream.hints import Hints, daemons_topic, namespace_topic
 
 MOST_REPORTS = 200
 _WHOLE = 100
@@ -64,6 +65,9 @@ class Reporting:
             kept = await queue.renew(connection, held, transitions.RESERVATION) if held else []
             if asked.progress:
                 await queue.note_progress(connection, [_noted(one) for one in asked.progress])
+            notes = [ReadinessNote(one.instance_id, one.token, one.ready) for one in asked.readiness]
+            news = await daemon_transitions.note_readiness(connection, notes) if notes else ()
+        self._hints.give([daemons_topic(namespace_id) for namespace_id in news])
         if asked.host is not None:
             self._sessions.note_host(session.id, asked.host)
         return m.HeartbeatKept(

@@ -135,6 +135,16 @@ WHERE i.id = ANY(%(ids)s::uuid[]) AND i.id BETWEEN %(first)s AND %(last)s
 ORDER BY i.schedule_id, i.slot"""
 
 
+async def specs_of(connection: Connection, instances: Sequence[UUID]) -> dict[UUID, str]:
+    """Return {instance: its schedule as JSON, without its name}."""
+    rows = await connection.exec_driver_sql(
+        "SELECT i.id, (s.spec - 'name')::text FROM sched_task_instance i "
+        "JOIN sched_schedule s ON s.id = i.schedule_id WHERE i.id = ANY(%(ids)s::uuid[])",
+        {"ids": list(instances)},
+    )
+    return {row[0]: row[1] for row in rows}
+
+
 async def in_namespaces(connection: Connection, namespaces: Sequence[int]) -> list[DaemonRow]:
     """Return the daemons of these namespaces, and what else has slots to let go of."""
     rows = await connection.exec_driver_sql(_IN_NAMESPACES, {"namespaces": list(namespaces)})

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import yaml
 
 from hetuflow_core.resources import Task
@@ -27,6 +28,30 @@ def daemon(system: System, document: dict[str, Any]) -> str:
 
 def tasks(system: System, job: str, status: str) -> list[Task]:
     return list(system.client.tasks(namespace="default", job=job, status=status))
+
+
+class DaemonState:
+    """What the database knows of a daemon."""
+
+    def __init__(self, system: System, job: str) -> None:
+        self._url, self._schedule = system.database_url, system.client.schedule("default", job, "up").id
+
+    def ready(self) -> list[int]:
+        """The versions of those that are ready."""
+        return self._versions("AND d.ready_since IS NOT NULL")
+
+    def versions(self) -> list[int]:
+        return self._versions("")
+
+    def _versions(self, which: str) -> list[int]:
+        with psycopg.connect(self._url) as connection:
+            rows = connection.execute(
+                "SELECT i.job_version FROM sched_daemon_slot d JOIN sched_task_instance i "
+                "ON i.schedule_id = d.schedule_id AND i.slot = d.slot AND i.status = 'running' "
+                f"WHERE d.schedule_id = %s {which} ORDER BY 1",
+                [self._schedule],
+            )
+            return [row[0] for row in rows]
 
 
 def stop(system: System, job: str) -> None:
@@ -59,6 +84,31 @@ def test_the_example_runs_stops_and_starts(system: System) -> None:
     assert shown.stdout.startswith(f"{job}/up has no fires: it keeps 2 instances running; one that ends")
     system.client.enable_schedule(system.client.schedule("default", job, "up").id)
     wait_until(lambda: len(tasks(system, job, "running")) == 2, timeout=60)
+    stop(system, job)
+
+
+def test_a_daemon_is_probed_and_an_update_waits_until_it_is_ready(system: System, tmp_path: Path) -> None:
+    """One that never becomes ready stops the update; one that is not alive is started again."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    old.touch()
+
+    def document(flag: Path) -> dict[str, Any]:
+        probe = {"command": ["test", "-e", str(flag)], "interval": "500ms", "failure_threshold": 1}
+        return {
+            "run": {"script": f"# {flag.name}\nexec sleep 1000"},
+            "kill_grace": "5s",
+            "schedules": [{"name": "up", "daemon": {"replicas": 2, "readiness": probe}}],
+        }
+
+    job = daemon(system, document(old))
+    state = DaemonState(system, job)
+    wait_until(lambda: state.ready() == [1, 1], timeout=60, what="both to be ready")
+    system.client.apply([{"kind": "job", "name": job, **document(new)}])
+    wait_until(
+        lambda: state.ready() == [1] and state.versions() == [1, 2], timeout=60, what="the first of two"
+    )
+    new.touch()
+    wait_until(lambda: state.ready() == [2, 2], timeout=60, what="the update")
     stop(system, job)
 
 

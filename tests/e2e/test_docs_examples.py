@@ -106,7 +106,6 @@ def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
         "`when`": "retry.rules.when.",
         "`then`": "retry.rules.then.",
         "`schedules`": "schedules.",
-        "`daemon`": "schedules.daemon.",
     }
     assert {
         prefixes[where] + key for where in prefixes for key in rows.get(where, ())

@@ -228,9 +228,11 @@ async def test_scaling_takes_the_highest_slots_and_gives_the_lowest(kept: Kept) 
 
 
 async def test_a_new_version_rolls_and_waits_for_the_new_ones(kept: Kept) -> None:
-    await kept.set({"replicas": 3})
+    daemon = {"replicas": 3, "readiness": {"tcp": {"port": 1}}}
+    await kept.set(daemon)
     kept.run_all()
-    await kept.set({"replicas": 3}, run={"command": ["sleep", "infinity"]})
+    await kept.say_ready(0, 1, 2)
+    await kept.set(daemon, run={"command": ["sleep", "infinity"]})
     rolled = []
     for _ in range(3):
         asked = [slot["slot"] for slot in kept.slots() if slot["cancel_requested"]]
@@ -238,6 +240,8 @@ async def test_a_new_version_rolls_and_waits_for_the_new_ones(kept: Kept) -> Non
         rolled += await kept.obey()
         assert await kept.look() == 0, "the new one waits for its agent"
         kept.run_all()
+        assert await kept.look() == 0, "the new one runs and is not ready"
+        await kept.say_ready(rolled[-1])
         await kept.settle()
     assert rolled == [0, 1, 2]
     assert {slot["job_version"] for slot in kept.slots()} == {2}
@@ -259,6 +263,31 @@ async def test_a_new_version_brings_back_what_has_ended_for_good(kept: Kept) -> 
     assert kept.statuses() == [None]
     await kept.set({"replicas": 1, "restart": "never"}, run={"command": ["sleep", "infinity"]})
     assert kept.statuses() == ["pending"]
+
+
+async def test_only_who_holds_a_claim_says_that_it_is_ready(kept: Kept) -> None:
+    await kept.set({"replicas": 1, "readiness": {"tcp": {"port": 1}}})
+    kept.run(0)
+    assert await kept.say_ready(0, token=uuid4()) == set()
+    assert kept.slot(0)["ready_since"] is None
+    assert await kept.say_ready(0) == {kept.namespace_id}
+    since = kept.slot(0)["ready_since"]
+    assert since is not None
+    assert await kept.say_ready(0) == set(), "the same again is no news"
+    assert kept.slot(0)["ready_since"] == since
+    assert await kept.say_ready(0, ready=False) == {kept.namespace_id}
+    await kept.say_ready(0)
+    await kept.end(0)
+    assert kept.slot(0)["ready_since"] is None, "the next one has to say so itself"
+
+
+async def test_other_probes_are_another_version(kept: Kept) -> None:
+    await kept.set({"replicas": 1, "readiness": {"tcp": {"port": 1}}})
+    kept.run(0)
+    await kept.set({"replicas": 1, "readiness": {"tcp": {"port": 2}}})
+    assert await kept.obey() == [0]
+    await kept.set({"replicas": 1, "readiness": {"tcp": {"port": 2}}, "stable_after": "2m"})
+    assert await kept.obey() == [], "what an instance does not know of does not concern it"
 
 
 async def test_one_on_every_agent_that_suits(kept: Kept) -> None:

@@ -11,6 +11,8 @@ from uuid import UUID, uuid4
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.services.settling import Settled
+from hetuflow_server.store import daemon_transitions
+from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.records import Ending
 from tests.support.engine import Engine, owning
 
@@ -113,6 +115,13 @@ class Kept:
         )
         ending = replace(Ending(slot["instance_id"], slot["token"], status), **said)
         return await self.engine.settle(ending)
+
+    async def say_ready(self, *numbers: int, ready: bool = True, token: UUID | None = None) -> set[int]:
+        """Let agents tell what the readiness probes of these slots say."""
+        slots = [self.slot(number) for number in numbers]
+        notes = [ReadinessNote(slot["instance_id"], token or slot["token"], ready) for slot in slots]
+        async with self.engine.database.transaction() as connection:
+            return await daemon_transitions.note_readiness(connection, notes)
 
     async def obey(self) -> list[int]:
         """Let agents end what they are asked to; return the slots."""

@@ -1,0 +1,1 @@
+"""Probes: the questions asked of daemons that run here."""
