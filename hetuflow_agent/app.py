@@ -37,6 +37,7 @@ from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.runner.recovery import Readoption, Recovery
 from hetuflow_agent.runner.runner import OnStop, Runner
+from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.settings import AgentSettings
@@ -118,6 +119,7 @@ def build_agent(
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
     )
+    secret_room = SecretRoom(gateway, session, shipper, rng)
     workshop = Workshop(
         data=data,
         spares=spares,
@@ -134,6 +136,7 @@ def build_agent(
         base_environment=base_environment(os.environ if environ is None else environ),
         stop_grace=stop_timeout / 2,
         carrier=ArtifactCarrier(gateway, session, rng),
+        secrets=secret_room,
         output_limit=host.output_limit,
         niceness=host.niceness,
         run_as=run_as,
@@ -191,7 +194,8 @@ def build_agent(
             rng=rng,
         ),
         runner,
-        Readoption(recovery, session, runner),
+        secret_room,
+        Readoption(recovery, session, runner, secret_room),
         Poller(gateway, session, runner, on_commands=commands.receive, timers=timers, rng=rng),
     ]
     # Draining takes as long as the work does; a second signal ends the wait.

@@ -42,6 +42,7 @@ from hetuflow_core.messages import (
     ArtifactStored,
     Envelope,
     FetchArtifact,
+    FetchSecrets,
     Heartbeat,
     HeartbeatKept,
     LogChunks,
@@ -54,6 +55,7 @@ from hetuflow_core.messages import (
     Registered,
     Reports,
     ReportsTaken,
+    SecretsFetched,
     StoreArtifact,
 )
 from hetuflow_core.runtime.clock import Clock
@@ -89,6 +91,7 @@ A = TypeVar(
     AcknowledgementsTaken,
     ArtifactStored,
     ArtifactFetched,
+    SecretsFetched,
 )
 
 
@@ -219,6 +222,9 @@ class Gateway:
 
     async def fetch_artifact(self, request: FetchArtifact) -> ArtifactFetched:
         return await self._ask("/artifacts/fetch", MessageKind.FETCH_ARTIFACT, request, ArtifactFetched)
+
+    async def fetch_secrets(self, request: FetchSecrets) -> SecretsFetched:
+        return await self._ask("/secrets", MessageKind.FETCH_SECRETS, request, SecretsFetched)
 
     async def acknowledge(self, request: Acknowledgements) -> AcknowledgementsTaken:
         return await self._ask(

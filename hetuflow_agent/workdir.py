@@ -3,7 +3,7 @@
 DIR/lock                    held with flock by the agent that uses DIR; holds its pid
 DIR/records.db              the journal and the outbox (see outbox.py)
 DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output,
-                            progress, script
+                            progress, script, secrets.json
 DIR/failed/ID-CLAIM/        what a failed attempt left, kept for a while (see kept_folders.py)
 DIR/spare/N/                a folder of a claim that is over, emptied for the next one (see spare_folders.py)
 """
@@ -67,6 +67,11 @@ class ClaimDirectory:
     @property
     def script(self) -> Path:
         return self.root / SCRIPT
+
+    @property
+    def secrets(self) -> Path:
+        """Which versions of which secrets its task was given; never a value."""
+        return self.root / "secrets.json"
 
     def stream(self, name: str) -> Path:
         return self.root / name

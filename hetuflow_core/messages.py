@@ -10,6 +10,7 @@ milliseconds. An agent shows its token in the Authorization header; `session_id`
     POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset; each answered
     POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset
     POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a piece of an earlier task's file
+    POST /api/v1/gateway/secrets     FetchSecrets → SecretsFetched  values for a claim that uses secrets
     POST /api/v1/gateway/acknowledgements  Acknowledgements → AcknowledgementsTaken   what became of commands
 
 A request of a session that is no longer the agent's answers 409 with code `agent.session_replaced`: that
@@ -48,6 +49,8 @@ class MessageKind(StrEnum):
     ARTIFACT_STORED = "artifact_stored"
     FETCH_ARTIFACT = "fetch_artifact"
     ARTIFACT_FETCHED = "artifact_fetched"
+    FETCH_SECRETS = "fetch_secrets"
+    SECRETS_FETCHED = "secrets_fetched"
     ACKNOWLEDGEMENTS = "acknowledgements"
     ACKNOWLEDGEMENTS_TAKEN = "acknowledgements_taken"
 
@@ -144,6 +147,16 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
     source: ArtifactSource | None = None
 
 
+class SecretPlace(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a secret's value goes: a variable, a header, or else by its name to whoever runs it."""
+
+    name: str
+    env: str | None = None
+    header: str | None = None
+    # Stands before the value.
+    prefix: str = ""
+
+
 class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     """What to execute, with all templates rendered; exactly one of command, script and executor is set."""
 
@@ -161,6 +174,8 @@ class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
     # Files below the directory it runs in: written before, and kept afterwards (paths and patterns).
     inputs: list[InputFile] = []
     outputs: list[str] = []
+    # Which secrets it needs; their values are fetched by whoever holds the claim, and written nowhere.
+    secrets: list[SecretPlace] = []
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -448,3 +463,27 @@ class ArtifactFetched(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     data: bytes
+
+
+class FetchSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Asks for the values of the secrets that the job of a claim this agent holds uses."""
+
+    session_id: UUID
+    instance_id: UUID
+    token: UUID
+    # Only these versions: of what the process was started with, to know what to mask in its log.
+    versions: dict[str, int] = {}
+
+
+class DeliveredSecret(msgspec.Struct, frozen=True):
+    name: str
+    version: int
+    value: str
+
+    def __repr__(self) -> str:
+        return f"DeliveredSecret(name={self.name!r}, version={self.version})"
+
+
+class SecretsFetched(msgspec.Struct, frozen=True):
+    server_time: int
+    secrets: list[DeliveredSecret]

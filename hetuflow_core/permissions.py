@@ -46,6 +46,7 @@ class Permission(StrEnum):
     SECRETS_READ = "secrets.read"
     SECRETS_USE = "secrets.use"
     SECRETS_WRITE = "secrets.write"
+    SECRETS_ROTATE_KEY = "secrets.rotate_key"
     AUDIT_READ = "audit.read"
     NAMESPACES_WRITE = "namespaces.write"
     AGENTS_MANAGE = "agents.manage"
@@ -83,6 +84,7 @@ MEANINGS: Final[Mapping[Permission, str]] = MappingProxyType(
         Permission.SECRETS_READ: "see the names of secrets, never their values",
         Permission.SECRETS_USE: "write jobs that are given secrets",
         Permission.SECRETS_WRITE: "create, change and delete secrets",
+        Permission.SECRETS_ROTATE_KEY: "encrypt all secrets with a new key",
         Permission.AUDIT_READ: "read the audit trail",
         Permission.NAMESPACES_WRITE: "create, weigh and bind namespaces",
         Permission.AGENTS_MANAGE: "approve, drain, configure and remove agents; make and revoke their tokens",
@@ -94,6 +96,7 @@ MEANINGS: Final[Mapping[Permission, str]] = MappingProxyType(
 # About the whole system: held only by whoever holds them in every namespace.
 GLOBAL: Final = frozenset(
     {
+        Permission.SECRETS_ROTATE_KEY,
         Permission.NAMESPACES_WRITE,
         Permission.AGENTS_MANAGE,
         Permission.USERS_MANAGE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
@@ -87,13 +88,21 @@ class HttpSettings(Section):
     secret_key: Annotated[
         Secret,
         Key(
-            "Key to sign with, the same on all servers; nothing is signed with it yet. There is no default: "
+            "Key that secrets are encrypted with, the same on all servers. There is no default: "
             'make one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
             min_length=32,
             # Too short to be accepted: taking the template as it is must not give everybody the same key.
             example="CHANGE-ME",
         ),
     ]
+    secret_keyring: Annotated[
+        Path | None,
+        Key(
+            "File with further keys, one per line, that secrets may be encrypted with: a former "
+            "`secret_key`, or one that is about to be it. See Rotating the key in the guide to secrets.",
+            example=Path("/etc/hetuflow/keyring"),
+        ),
+    ] = None
     advertise_url: Annotated[
         str | None,
         Key(

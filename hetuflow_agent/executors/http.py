@@ -49,6 +49,8 @@ class HttpRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: str
     method: str = "GET"
     headers: dict[str, str] = {}
+    # Of `headers`, by name: not for the eyes of another host.
+    private_headers: tuple[str, ...] = ()
     body: str | None = None
     json: Any = None
     expected_status: tuple[str, ...] = ("2xx",)
@@ -77,6 +79,8 @@ class _Hop:
     url: httpx.URL
     headers: Mapping[str, str]
     content: bytes | None
+    # Headers that another host is not sent, in lower case.
+    private: frozenset[str] = _PRIVATE_HEADERS
 
     def next(self, status: int, location: str) -> _Hop:
         try:
@@ -89,11 +93,11 @@ class _Hop:
             raise _Failed("http_redirect", f"{self.url} points to {url}, which is not followed from here.")
         headers = dict(self.headers)
         if (url.scheme, url.host, url.port) != (self.url.scheme, self.url.host, self.url.port):
-            headers = {name: value for name, value in headers.items() if name.lower() not in _PRIVATE_HEADERS}
+            headers = {name: value for name, value in headers.items() if name.lower() not in self.private}
         if status in _METHOD_KEPT or self.method in {"GET", "HEAD"}:
-            return _Hop(self.method, url, headers, self.content)
+            return _Hop(self.method, url, headers, self.content, self.private)
         headers = {name: value for name, value in headers.items() if name.lower() != "content-type"}
-        return _Hop("GET", url, headers, None)
+        return _Hop("GET", url, headers, None, self.private)
 
 
 async def look_up(host: str, port: int) -> list[str]:
@@ -127,7 +131,9 @@ class HttpExecutor(Executor):
     async def _perform(self, asked: HttpRequest, assignment: Assignment, directory: ClaimDirectory) -> Exit:
         silence = _SILENCE_SECONDS if assignment.timeout_ms is None else None
         limits = httpx.Timeout(silence, connect=_CONNECT_SECONDS)
-        hop = _Hop(asked.method, httpx.URL(asked.url), _headers(asked, assignment), asked.content())
+        private = _PRIVATE_HEADERS | {name.lower() for name in asked.private_headers}
+        url, headers = httpx.URL(asked.url), _headers(asked, assignment)
+        hop = _Hop(asked.method, url, headers, asked.content(), private)
         # Small writes into files of this host: no thread is worth them.
         with directory.stream("stdout").open("ab") as body, directory.stream("stderr").open("ab") as notes:
             try:

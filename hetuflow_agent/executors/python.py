@@ -24,7 +24,7 @@ from hetuflow_agent.executors.interface import (
 from hetuflow_agent.executors.python_calls import CoroutineExecution, FunctionCall, TaskLoop, ThreadExecution
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.client.task import TaskContext, TaskFunction, find_task
-from hetuflow_core.client.task_process import Call, write_progress
+from hetuflow_core.client.task_process import Call, secrets_of, write_progress
 from hetuflow_core.errors import Fault, Invalid, NotFound
 from hetuflow_core.messages import Assignment, RunSpec
 
@@ -69,10 +69,10 @@ class PythonExecutor(Executor):
         self,
         assignment: Assignment,
         directory: ClaimDirectory,
-        environment: Mapping[str, str],  # noqa: ARG002  no process of its own
+        environment: Mapping[str, str],
     ) -> Execution:
         asked, function = await self._find(assignment)
-        context = _context_of(assignment, directory)
+        context = _context_of(assignment, directory, secrets_of(environment))
         arguments = function.bind(asked.kwargs, context)
         self._capturing.ensure()
         call = FunctionCall(function, arguments, context, TaskStreams(directory), directory.output)
@@ -117,7 +117,7 @@ def _call_of(run: RunSpec) -> PythonCall:
         ) from error
 
 
-def _context_of(assignment: Assignment, directory: ClaimDirectory) -> TaskContext:
+def _context_of(assignment: Assignment, directory: ClaimDirectory, secrets: Mapping[str, str]) -> TaskContext:
     return TaskContext(
         task_id=assignment.task_id,
         instance_id=assignment.instance_id,
@@ -126,6 +126,7 @@ def _context_of(assignment: Assignment, directory: ClaimDirectory) -> TaskContex
         attempt=assignment.attempt,
         scheduled_at=datetime.fromtimestamp(assignment.fire_at / 1000, UTC),
         report=lambda percent, message: write_progress(directory.progress, percent, message),
+        secrets=secrets,
     )
 
 

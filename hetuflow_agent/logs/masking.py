@@ -28,6 +28,18 @@ class Masking:
             sorted({value.encode()[:REACH] for value in values if len(value) >= SHORTEST_VALUE})
         )
 
+    def extended(self, values: Iterable[str]) -> Masking:
+        """The same, and these values too."""
+        more = Masking(values=values)
+        more._patterns = self._patterns
+        more._values = tuple(sorted({*self._values, *more._values}))
+        return more
+
+    def cleaned(self, text: str) -> str:
+        """A whole text without what is masked in it."""
+        data = text.encode(errors="surrogatepass")
+        return self.masked(data, 0, len(data)).decode(errors="replace")
+
     def __bool__(self) -> bool:
         return bool(self._patterns or self._values)
 

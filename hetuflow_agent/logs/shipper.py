@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 from uuid import UUID
@@ -98,9 +98,32 @@ class LogShipper:
                 while any(not each.drained for each in self._logs.values()) and await self._ship() > 0:
                     pass
 
-    def follow(self, instance_id: UUID, token: UUID, directory: ClaimDirectory) -> None:
-        """Begin to ship what appears in a claim's files."""
-        self._logs[token] = ClaimLog(instance_id, token, directory, self._masking)
+    def follow(
+        self, instance_id: UUID, token: UUID, directory: ClaimDirectory, *, veiled: bool = False
+    ) -> None:
+        """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`."""
+        self._logs[token] = ClaimLog(instance_id, token, directory, self._masking, veiled=veiled)
+
+    def unveil(self, token: UUID, values: Iterable[str]) -> None:
+        """These values are to be masked in a claim's log, which may be shipped now."""
+        found = self._logs.get(token)
+        if found is not None:
+            found.unveil(self._masking.extended(values))
+            self._loop.wake()
+
+    def withhold(self, token: UUID) -> None:
+        """Ship nothing more of a log: nobody can tell what is secret in it."""
+        found = self._logs.get(token)
+        if found is not None:
+            for stream in found.streams.values():
+                stream.refused = True
+            self._on_drained()
+            self._loop.wake()
+
+    def cleaned(self, token: UUID, text: str) -> str:
+        """What a claim's work has said elsewhere than in its log, masked the same way."""
+        found = self._logs.get(token)
+        return (self._masking if found is None else found.masking).cleaned(text)
 
     def close(self, token: UUID, *, failed: bool = False, deserted: bool = False) -> None:
         """Nothing more will be written: what is there now is the whole log.

@@ -113,6 +113,8 @@ class ClaimLog:
     taken: bool = False
     failed: bool = False
     deserted: bool = False
+    # Nothing may be shipped before it is known what to mask.
+    veiled: bool = False
 
     def __post_init__(self) -> None:
         self.streams = {name: StreamTail(name, self.directory.stream(name), self.masking) for name in STREAMS}
@@ -125,9 +127,17 @@ class ClaimLog:
         for stream in self.streams.values():
             stream.close()
 
+    def unveil(self, masking: Masking) -> None:
+        self.masking = masking
+        for stream in self.streams.values():
+            stream.masking = masking
+        self.veiled = False
+
     def chunks(self, most: int) -> list[LogChunk]:
         """What each stream has next, `most` bytes together: half for the first, so that both come along."""
-        found = []
+        found: list[LogChunk] = []
+        if self.veiled:
+            return found
         for stream, share in zip(self.streams.values(), (most - most // 2, most), strict=True):
             ahead, room = 0, min(share, most)
             while data := stream.read(min(room, CHUNK_BYTES), ahead):

@@ -21,7 +21,8 @@ from hetuflow_agent.runner.classify import Ending, Verdict
 from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.probing import probing
 from hetuflow_agent.runner.recording import break_off, end_unspawned, give_back, record
-from hetuflow_agent.runner.starting import bring_inputs, journal, prepare, spawn, start
+from hetuflow_agent.runner.secrets import SecretFault
+from hetuflow_agent.runner.starting import bring_inputs, bring_secrets, journal, prepare, spawn, start
 from hetuflow_agent.runner.watching import judge, watch
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.errors import HostBlocked, Invalid
@@ -102,12 +103,16 @@ class Attempt(Course):
             await prepare(self)
             await journal(self)
             await bring_inputs(self)
+            await bring_secrets(self)
         except (OSError, HostBlocked) as error:
             self.log.error("The work directory cannot be prepared; the work goes back.", error=str(error))  # noqa: TRY400  the traceback adds nothing
             await give_back(self)
             return False
         except ArtifactFault as fault:
             await record(self, Verdict(InstanceStatus.FAILED, fault.reason, str(fault)))
+            return False
+        except SecretFault as fault:
+            await record(self, Verdict(InstanceStatus.FAILED, "secret_unavailable", str(fault)))
             return False
         if not await start(self):
             await end_unspawned(self)

@@ -40,6 +40,8 @@ class Course:
         self.start_sent = False
         # Whether it goes on at the keeper, without us.
         self.left = False
+        # Of the secrets it uses, by name; never written anywhere.
+        self.secrets: dict[str, str] = {}
         self.plan: Plan | None = None
         self.child = child
         self.execution: Execution | None = None

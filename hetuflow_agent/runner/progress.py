@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -22,13 +23,15 @@ class ProgressBook:
     def __init__(self) -> None:
         self._told: dict[UUID, Progress] = {}
 
-    def changed(self, files: dict[tuple[UUID, UUID], Path]) -> list[Progress]:
-        """What is new, of {(instance, token): file}."""
+    def changed(
+        self, files: dict[tuple[UUID, UUID], Path], cleaned: Callable[[UUID, str], str]
+    ) -> list[Progress]:
+        """What is new, of {(instance, token): file}; `cleaned` takes secrets out of messages."""
         found = []
         for (instance_id, token), file in files.items():
             said = read_progress(file)
             if said is not None:
-                progress = Progress(instance_id, token, *said)
+                progress = Progress(instance_id, token, said[0], cleaned(token, said[1]))
                 if self._told.get(token) != progress:
                     found.append(progress)
         return found

@@ -6,7 +6,7 @@ import asyncio
 import stat
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import FAILURES, Ending, Verdict
@@ -15,6 +15,8 @@ from hetuflow_agent.runner.outputs import collect_output
 from hetuflow_core.errors import HetuflowError, HostBlocked
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus
+
+T = TypeVar("T")
 
 
 async def record(course: Course, verdict: Verdict | None) -> None:
@@ -34,8 +36,8 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         signal=verdict.signal,
         oom=verdict.oom,
         reason=verdict.reason,
-        message=verdict.message,
-        output=output,
+        message=_cleaned(course, verdict.message),
+        output=_cleaned(course, output),
         usage=verdict.usage,
     )
     workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES, deserted=course.deserted)
@@ -49,6 +51,23 @@ async def record(course: Course, verdict: Verdict | None) -> None:
     else:
         course.forget_child()
     workshop.desk.submit(finish)
+
+
+def _cleaned(course: Course, said: T) -> T:
+    """What goes to the server beside the log has no secrets in it either."""
+    if not course.assignment.run.secrets:
+        return said
+    shipper, token = course.workshop.shipper, course.assignment.token
+
+    def clean(value: Any) -> Any:
+        if isinstance(value, str):
+            return shipper.cleaned(token, value)
+        if isinstance(value, dict):
+            return {shipper.cleaned(token, key): clean(item) for key, item in value.items()}
+        return [clean(item) for item in value] if isinstance(value, list) else value
+
+    cleaned: T = clean(said)
+    return cleaned
 
 
 async def _collect(course: Course, verdict: Verdict) -> tuple[Verdict, dict[str, Any] | None]:

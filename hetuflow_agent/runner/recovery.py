@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from uuid import UUID
 
 import structlog
 
@@ -17,6 +18,7 @@ from hetuflow_agent.outbox import JournalEntry
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import FAILURES
 from hetuflow_agent.runner.runner import Runner
+from hetuflow_agent.runner.secrets import SecretRoom, given_versions
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Finish
@@ -41,6 +43,8 @@ class Recovery:
     def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
         self.unfinished: list[Unfinished] = []
+        # Logs that are not shipped before somebody says what is secret in them.
+        self.veiled: list[tuple[UUID, UUID, ClaimDirectory]] = []
 
     async def start(self) -> None:
         kept = await self._take_up_claims()
@@ -67,7 +71,7 @@ class Recovery:
             child = workshop.processes.adopt(assignment.token)
             workshop.claims.hold(assignment.instance_id, assignment.token, assignment.lease_ms / 1000)
             directory = ClaimDirectory(workshop.data.instances / entry.directory)
-            workshop.shipper.follow(assignment.instance_id, assignment.token, directory)
+            self._follow(assignment.instance_id, assignment.token, directory, bool(assignment.run.secrets))
             self.unfinished.append(Unfinished(entry, child))
         return kept
 
@@ -80,7 +84,7 @@ class Recovery:
             if workshop.processes.adopt(finish.token) is not None:
                 workshop.processes.forget(finish.token)
             directory = ClaimDirectory(workshop.data.instances / found.directory)
-            workshop.shipper.follow(finish.instance_id, finish.token, directory)
+            self._follow(finish.instance_id, finish.token, directory, secret=False)
             workshop.shipper.close(finish.token, failed=finish.status in FAILURES)
             if found.taken:
                 await workshop.shipper.taken([finish.token])
@@ -88,6 +92,13 @@ class Recovery:
                 workshop.claims.hold(finish.instance_id, finish.token)
                 workshop.desk.submit(finish)
         return kept
+
+    def _follow(self, instance_id: UUID, token: UUID, directory: ClaimDirectory, secret: bool) -> None:
+        """A log with secrets in it waits until it is known again what they are."""
+        given = given_versions(directory) is not None
+        self._workshop.shipper.follow(instance_id, token, directory, veiled=secret or given)
+        if given:
+            self.veiled.append((instance_id, token, directory))
 
     def _lost(self, entry: JournalEntry) -> Finish:
         """Of work that lived in the process which is gone."""
@@ -105,13 +116,20 @@ class Readoption:
 
     name = "readoption"
 
-    def __init__(self, recovery: Recovery, session: Session, runner: Runner) -> None:
+    def __init__(
+        self, recovery: Recovery, session: Session, runner: Runner, secrets: SecretRoom | None = None
+    ) -> None:
+        self._secrets = secrets
         self._recovery = recovery
         self._session = session
         self._runner = runner
 
     async def start(self) -> None:
         unfinished, self._recovery.unfinished = self._recovery.unfinished, []
+        veiled, self._recovery.veiled = self._recovery.veiled, []
+        if self._secrets is not None:
+            for instance_id, token, directory in veiled:
+                self._secrets.recall(instance_id, token, directory)
         for found in unfinished:
             assignment = found.entry.assignment
             wanted = found.child is None or found.child.exit.done() or self._is_ours(found)

@@ -186,6 +186,10 @@ class Runner:
         found = [(one.assignment, one.ready) for one in self.attempts() if one.runs]
         return {(one.instance_id, one.token): ready for one, ready in found if ready is not None}
 
+    def cleaned(self, token: UUID, text: str) -> str:
+        """What a claim's work has said, without its secrets. From any thread."""
+        return self._workshop.shipper.cleaned(token, text)
+
     def hold_to_leases(self, now: float) -> None:
         """End what ran out of lease while the server was silent. From the fence's thread."""
         for attempt in self.attempts():

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Final
 
+from msgspec.structs import replace as replace_run
+
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.executors.environment import marker_of, task_environment
 from hetuflow_agent.executors.interface import Plan, SpawnFailed
@@ -15,6 +17,7 @@ from hetuflow_agent.processes.command import Command
 from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.recording import end_unspawned
+from hetuflow_agent.runner.secrets import SecretFault, with_secrets
 from hetuflow_agent.task_users import TaskUser, find_user
 from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.messages import ReportOutcome
@@ -27,7 +30,12 @@ async def prepare(course: Course) -> None:
     if not course.resumed:
         if not workshop.spares.take(course.directory):
             await workshop.data.make(course.directory)
-        workshop.shipper.follow(course.assignment.instance_id, course.assignment.token, course.directory)
+        workshop.shipper.follow(
+            course.assignment.instance_id,
+            course.assignment.token,
+            course.directory,
+            veiled=bool(course.assignment.run.secrets),
+        )
 
 
 async def journal(course: Course) -> None:
@@ -39,6 +47,16 @@ async def bring_inputs(course: Course) -> None:
     carrier = course.workshop.carrier
     if carrier is not None and course.assignment.run.inputs and not course.resumed:
         await carrier.bring_inputs(course.assignment, course.cwd)
+
+
+async def bring_secrets(course: Course) -> None:
+    """Into memory, before the start: the due instant waits for nobody."""
+    if not course.assignment.run.secrets:
+        return
+    room = course.workshop.secrets
+    if room is None:
+        raise SecretFault("This agent has nobody to ask for secrets.")
+    course.secrets = await room.bring(course.assignment, course.directory)
 
 
 async def start(course: Course) -> bool:
@@ -77,7 +95,9 @@ async def _commit_start(course: Course) -> bool:
 
 async def spawn(course: Course) -> bool:
     """At the due instant and never before; False, with that recorded, when it was not to be any more."""
-    assignment, workshop = course.assignment, course.workshop
+    workshop = course.workshop
+    # With values of secrets in it: for the executor alone, the journal has the other one.
+    assignment = replace_run(course.assignment, run=with_secrets(course.assignment.run, course.secrets))
     name = executor_name(assignment.run)
     executor = workshop.executors.get(name)
     if executor is None:

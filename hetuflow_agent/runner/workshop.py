@@ -16,6 +16,7 @@ from hetuflow_agent.probes.prober import ProbeGate
 from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
+from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import DataDirectory
@@ -53,6 +54,8 @@ class Workshop:
     stop_grace: float
     # Brings files to and from the server; None where there is none to bring.
     carrier: ArtifactCarrier | None = None
+    # Fetches what tasks may know and nobody else; None where there is none to ask.
+    secrets: SecretRoom | None = None
     # Most bytes a task may write to stdout and stderr.
     output_limit: int | None = None
     niceness: int = 0

@@ -21,6 +21,7 @@ from hetuflow_core.client import (
     operations,
     preview_operations,
     schedule_operations,
+    secret_operations,
     watching,
 )
 from hetuflow_core.client.endpoint import Endpoint
@@ -191,6 +192,12 @@ class Hetuflow(BlockingTransport):
     create_limit = _call(operations.create_limit)
     set_limit = _call(operations.set_limit)
     delete_limit = _call(operations.delete_limit)
+    secrets = _iteration(secret_operations.secrets)
+    secret = _call(secret_operations.secret)
+    set_secret = _call(secret_operations.set_secret)
+    rotate_secret = _call(secret_operations.rotate_secret)
+    delete_secret = _call(secret_operations.delete_secret)
+    rotate_key = _call(secret_operations.rotate_key)
     calendars = _iteration(calendar_operations.calendars)
     calendar = _call(calendar_operations.calendar)
     calendar_days = _call(calendar_operations.calendar_days)

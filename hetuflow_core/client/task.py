@@ -53,6 +53,8 @@ class TaskContext:
     attempt: int
     # The instant the task is for.
     scheduled_at: datetime
+    # Values of the secrets that `run.secrets` of the job names.
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, kw_only=True)
     # Who is told of progress; percent and message.
     report: Callable[[float, str], None] = field(repr=False)
     # Set when the task is to end; `wait` on it instead of sleeping.

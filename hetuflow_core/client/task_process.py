@@ -43,7 +43,13 @@ def context_of(environ: Mapping[str, str]) -> TaskContext:
         attempt=int(environ["HETUFLOW_ATTEMPT"]),
         scheduled_at=datetime.fromisoformat(environ["HETUFLOW_SCHEDULED_AT"]),
         report=lambda percent, message: write_progress(progress, percent, message),
+        secrets=secrets_of(environ),
     )
+
+
+def secrets_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """The secrets a function is given, by name."""
+    return msgspec.json.decode(environ.get("HETUFLOW_SECRETS", "{}"), type=dict[str, str])
 
 
 def write_progress(file: Path, percent: float, message: str) -> None:

@@ -17,6 +17,8 @@ from hetuflow_core.jobfile.documents import (
     NamespaceSpec,
     OnLost,
     Run,
+    SecretSource,
+    SecretSpec,
 )
 from hetuflow_core.jobfile.loading import from_document, load_documents, schedule_from_document
 from hetuflow_core.jobfile.reading import (
@@ -46,6 +48,8 @@ __all__ = [
     "OnLost",
     "RawDocument",
     "Run",
+    "SecretSource",
+    "SecretSpec",
     "canonical",
     "digest",
     "from_document",

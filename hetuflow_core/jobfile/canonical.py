@@ -7,6 +7,7 @@ written the shortest way, so `60s` and `1m` are the same job.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
@@ -25,6 +26,8 @@ from hetuflow_core.jobfile.documents import (
     NamespaceSpec,
     OtherCall,
     Run,
+    SecretSpec,
+    SecretUse,
 )
 from hetuflow_core.jobfile.flow_document import flow_document
 from hetuflow_core.jobfile.schedule_document import schedule_document
@@ -39,6 +42,9 @@ def to_document(spec: Document) -> dict[str, Any]:
         return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name, "max": spec.max}
     if isinstance(spec, CalendarSpec):
         return _calendar(spec)
+    if isinstance(spec, SecretSpec):
+        # Without its value: that is nobody's to read again.
+        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
     if isinstance(spec, NamespaceSpec):
         return {
             "kind": spec.kind.value,
@@ -115,12 +121,13 @@ def digest(spec: Document) -> bytes:
 
 
 def _run(run: Run) -> dict[str, Any]:
+    secrets = {"secrets": list(run.secrets)} if run.secrets else {}
     match run.executor:
         # These take neither variables nor a directory.
         case Executor.HTTP:
-            return {"http": _without_none(msgspec.to_builtins(run.http))}
+            return {"http": _http(run)}
         case Executor.PYTHON:
-            return {"python": _without_none(msgspec.to_builtins(run.python))}
+            return {"python": _without_none(msgspec.to_builtins(run.python)), **secrets}
         case Executor.COMMAND:
             what: dict[str, Any] = {"command": list(run.command or ())}
         case Executor.SCRIPT:
@@ -130,7 +137,21 @@ def _run(run: Run) -> dict[str, Any]:
             what = {"executor": other.executor, "with": other.options}
     artifacts = {"artifacts": _artifacts(run.artifacts)} if run.artifacts != ArtifactSpec() else {}
     user = {"user": run.user} if run.user is not None else {}
-    return {**what, "env": dict(run.env), "workdir": run.workdir, **user, **artifacts}
+    env = {**run.env, **_uses(run.secret_env)}
+    return {**what, "env": env, **secrets, "workdir": run.workdir, **user, **artifacts}
+
+
+def _http(run: Run) -> dict[str, Any]:
+    call = _without_none(msgspec.to_builtins(run.http))
+    del call["secret_headers"]
+    return call | {"headers": {**call["headers"], **_uses(run.http.secret_headers if run.http else {})}}
+
+
+def _uses(uses: Mapping[str, SecretUse]) -> dict[str, Any]:
+    return {
+        name: {"secret": use.secret} | ({"prefix": use.prefix} if use.prefix else {})
+        for name, use in uses.items()
+    }
 
 
 def _artifacts(artifacts: ArtifactSpec) -> dict[str, Any]:

@@ -56,12 +56,20 @@ class OnLost(StrEnum):
     CONTINUE = "continue"
 
 
+class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret of the job's namespace in place of a text; `prefix` stands before its value."""
+
+    secret: str
+    prefix: str = ""
+
+
 class HttpCall(msgspec.Struct, frozen=True, kw_only=True):
     """One request. `url`, values of `headers`, `body` and all texts in `json` are templates."""
 
     url: str
     method: str = DEFAULT_METHOD
     headers: dict[str, str] = {}
+    secret_headers: dict[str, SecretUse] = {}  # among `headers` in the job file
     body: str | None = None
     json: Any = None  # of `body` and `json` at most one is set
     expected_status: tuple[str, ...] = DEFAULT_EXPECTED_STATUS
@@ -113,6 +121,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     other: OtherCall | None = None
     shell: str | None = None  # set with `script` only
     env: dict[str, str] = {}
+    secret_env: dict[str, SecretUse] = {}  # among `env` in the job file
+    secrets: tuple[str, ...] = ()  # for functions, and executors of other packages
     workdir: str | None = None  # None: a fresh directory per instance
     user: str | None = None  # of the agent's host; None: the agent's own
     artifacts: ArtifactSpec = ArtifactSpec()
@@ -126,6 +136,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         if self.http is not None:
             return Executor.HTTP
         return Executor.OTHER if self.other is not None else Executor.SCRIPT
+
+    @property
+    def secret_names(self) -> frozenset[str]:
+        """Every secret it is given, by any way."""
+        headers = self.http.secret_headers if self.http is not None else {}
+        uses = (*self.secret_env.values(), *headers.values())
+        return frozenset(self.secrets) | {use.secret for use in uses}
 
     @property
     def required_executor(self) -> str | None:
@@ -289,6 +306,29 @@ class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
     max: int
 
 
+class SecretSource(StrEnum):
+    """Where the command line takes a secret's value from."""
+
+    ENV = "env"
+    FILE = "file"
+    STDIN = "stdin"
+
+
+class SecretSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Either `value` or `source` is set; a server takes values only. Neither is ever written out again."""
+
+    kind: ClassVar[Kind] = Kind.SECRET
+
+    namespace: str = DEFAULT_NAMESPACE
+    name: str
+    value: str | None = None
+    source: SecretSource | None = None
+    source_name: str | None = None  # of the variable or the file
+
+    def __repr__(self) -> str:
+        return f"SecretSpec(namespace={self.namespace!r}, name={self.name!r})"
+
+
 class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A set of days: those of `holidays`, `dates`, `weekdays` and `calendars`, without those of `except`."""
 
@@ -304,4 +344,4 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     except_days: tuple[Days, ...] = ()  # `except` in the job file, which Python keeps for itself
 
 
-Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec"
+Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec"

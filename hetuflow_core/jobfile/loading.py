@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
@@ -14,9 +14,16 @@ from hetuflow_core.jobfile.limit_reader import read_limit
 from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
 from hetuflow_core.jobfile.reading import RawDocument, raw_document
 from hetuflow_core.jobfile.schedule_reader import read_schedule
+from hetuflow_core.jobfile.secret_reader import read_secret
 from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
 from hetuflow_core.schedule import ScheduleSpec
 
+_READERS: Final[Mapping[Kind, Callable[[Given], Document | None]]] = {
+    Kind.NAMESPACE: read_namespace,
+    Kind.LIMIT: read_limit,
+    Kind.CALENDAR: read_calendar,
+    Kind.SECRET: read_secret,
+}
 # A file that is wrong from end to end is not helped by more.
 _MOST_FAULTS: Final = 200
 
@@ -72,13 +79,8 @@ def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) ->
     kind = _kind(given, entries.get("kind"), default)
     if kind is Kind.JOB:
         return read_job(given, unsupported)
-    if kind is Kind.NAMESPACE:
-        return read_namespace(given)
-    if kind is Kind.LIMIT:
-        return read_limit(given)
-    if kind is Kind.CALENDAR:
-        return read_calendar(given)
-    return None
+    reader = _READERS.get(kind) if kind is not None else None
+    return None if reader is None else reader(given)
 
 
 def _kind(document: Given, given: Given | None, default: Kind | None) -> Kind | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from hetuflow_core.jobfile.artifact_reader import read_artifacts
@@ -19,15 +19,20 @@ from hetuflow_core.jobfile.documents import (
     OtherCall,
     PythonCall,
     Run,
+    SecretUse,
 )
 from hetuflow_core.jobfile.given import Given, Section, each, listed
 from hetuflow_core.jobfile.nodes import plain
+from hetuflow_core.jobfile.secret_reader import is_secret_use, read_secret_names, read_secret_use
 from hetuflow_core.jobfile.template_reader import read_template
 from hetuflow_core.jobfile.unsupported import supported
 
-RUN_KEYS: Final = (*Executor, "shell", "with", "env", "workdir", "user", "artifacts")
+RUN_KEYS: Final = (*Executor, "shell", "with", "env", "secrets", "workdir", "user", "artifacts")
 HTTP_KEYS: Final = ("url", "method", "headers", "body", "json", "expected_status", "redirects")
 PYTHON_KEYS: Final = ("function", "kwargs")
+
+# Values that stand in the file, and those that secrets hold.
+_Texts: TypeAlias = "tuple[dict[str, str], dict[str, SecretUse]]"
 
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 _SHELL: Final = re.compile(r"/?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
@@ -42,12 +47,15 @@ _CONNECTION_HEADERS: Final = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
 )
 _MOST_REDIRECTS: Final = 10
+# The others have places in which to name each secret.
+_TAKES_SECRETS: Final = (Executor.PYTHON, Executor.OTHER)
 # The agent sets these; a value from the file would be lost without a word.
 _AGENT_VARIABLES: Final = frozenset(
     {
         *("HETUFLOW_TASK_ID", "HETUFLOW_INSTANCE_ID", "HETUFLOW_ATTEMPT", "HETUFLOW_SCHEDULED_AT"),
         *("HETUFLOW_NAMESPACE", "HETUFLOW_JOB", "HETUFLOW_OUTPUT", "HETUFLOW_PROGRESS"),
-        *("HETUFLOW_SHARD_INDEX", "HETUFLOW_SHARD_TOTAL", "HETUFLOW_SLOT", "TRACEPARENT"),
+        *("HETUFLOW_SHARD_INDEX", "HETUFLOW_SHARD_TOTAL", "HETUFLOW_SLOT"),
+        *("HETUFLOW_SECRETS", "TRACEPARENT"),
     }
 )
 
@@ -68,6 +76,7 @@ def read_run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
     _refuse_idle(section, executors)
     script = section.read("script", _script, None)
     shell = section.read("shell", lambda given: given.matching(_SHELL, "a shell such as bash or sh"), None)
+    env, secret_env = section.read("env", _environment, _nothing())
     return Run(
         command=section.read("command", _command, None),
         script=script,
@@ -75,7 +84,9 @@ def read_run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
         http=section.read("http", _http, None),
         other=_other(section),
         shell=shell or DEFAULT_SHELL if script is not None else shell,
-        env=section.read("env", _environment, {}),
+        env=env,
+        secret_env=secret_env,
+        secrets=section.read("secrets", read_secret_names, ()),
         workdir=section.read("workdir", _workdir, None),
         user=section.read(
             "user", lambda given: given.matching(_USER, "the name of a user of the host"), None
@@ -110,6 +121,11 @@ def _refuse_idle(section: Section, executors: list[Executor]) -> None:
         present["shell"].refuse("only a script has a shell: remove it, or use script.")
     if "with" in present and Executor.OTHER not in executors:
         present["with"].refuse("goes with executor: name the executor it is for, or remove it.")
+    if "secrets" in present and executors and executors[0] not in _TAKES_SECRETS:
+        way = "headers" if executors == [Executor.HTTP] else "env"
+        present["secrets"].refuse(
+            f"{executors[0]} gets secrets by {way}: write {way}: {{NAME: {{secret: …}}}}."
+        )
     if all(key in present and not present[key].is_empty() for key in ("user", "workdir", "artifacts")):
         # The agent brings and takes files with its own rights, so not where the user decides what is a file.
         present["artifacts"].refuse("a user's task has files in its fresh directory only: remove workdir.")
@@ -163,10 +179,12 @@ def _http(given: Given) -> HttpCall | None:
     if "body" in section.present and "json" in section.present:
         given.refuse("body and json exclude each other: keep one of them.")
     expected = section.read("expected_status", _expected_status, DEFAULT_EXPECTED_STATUS)
+    headers, secret_headers = section.read("headers", _headers, _nothing())
     call = HttpCall(
         url=url or "",
         method=method,
-        headers=section.read("headers", _headers, {}),
+        headers=headers,
+        secret_headers=secret_headers,
         body=section.read("body", read_template, None),
         json=section.read("json", read_json_template, None),
         expected_status=expected,
@@ -188,17 +206,32 @@ def _url(given: Given) -> str | None:
     return text
 
 
-def _headers(given: Given) -> dict[str, str]:
-    headers = {}
+def _headers(given: Given) -> _Texts:
     for name, value in (given.entries() or {}).items():
         if not _HEADER.fullmatch(name):
             value.refuse("is not the name of a header: use letters, digits and -.")
         elif name.lower() in _CONNECTION_HEADERS:
             value.refuse(f"{name} is set by the connection itself: remove it.")
+    return _texts(given)
+
+
+def _nothing() -> _Texts:
+    return {}, {}
+
+
+def _texts(given: Given) -> _Texts:
+    texts: dict[str, str] = {}
+    uses: dict[str, SecretUse] = {}
+    for name, value in (given.entries() or {}).items():
+        if is_secret_use(value):
+            use = read_secret_use(value)
+            if use is not None:
+                uses[name] = use
+            continue
         text = read_template(value)
         if text is not None:
-            headers[name] = text
-    return headers
+            texts[name] = text
+    return texts, uses
 
 
 def _expected_status(given: Given) -> tuple[str, ...] | None:
@@ -237,17 +270,13 @@ def _named_values(given: Given) -> dict[str, Any] | None:
     return value
 
 
-def _environment(given: Given) -> dict[str, str]:
-    environment = {}
+def _environment(given: Given) -> _Texts:
     for name, value in (given.entries() or {}).items():
         if not _VARIABLE.fullmatch(name):
             value.refuse("a variable's name has letters, digits and _, and no digit first: rename it.")
         elif name in _AGENT_VARIABLES:
             value.refuse(f"{name} is set by the agent: use another name.")
-        text = read_template(value)
-        if text is not None:
-            environment[name] = text
-    return environment
+    return _texts(given)
 
 
 def _workdir(given: Given) -> str | None:

@@ -20,7 +20,7 @@ UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "schedules.flow": "flow schedules are not supported by this version yet: use cron, every or at.",
 }
 
-UNSUPPORTED_KINDS: Final = frozenset({Kind.SECRET, Kind.ALERT})
+UNSUPPORTED_KINDS: Final = frozenset({Kind.ALERT})
 
 
 def supported(section: Section, path: str, unsupported: Mapping[str, str]) -> Section:

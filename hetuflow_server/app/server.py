@@ -24,11 +24,13 @@ from hetuflow_server.api.namespaces import namespaces_router
 from hetuflow_server.api.principals import provide_principal
 from hetuflow_server.api.schedule_previews import schedule_previews_router
 from hetuflow_server.api.schedules import schedules_router
+from hetuflow_server.api.secrets import secrets_router
 from hetuflow_server.api.servers import servers_router
 from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
 from hetuflow_server.app.cluster import Cluster, Handover
+from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.app.store import open_database
 from hetuflow_server.gateway.calls import Gateway
 from hetuflow_server.gateway.entrance import Entrance
@@ -57,6 +59,7 @@ from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.following import Following
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.keyring import Keyring
 from hetuflow_server.services.limits import Limits
 from hetuflow_server.services.log_ingest import LogIngest
 from hetuflow_server.services.log_reading import LogReading
@@ -68,6 +71,8 @@ from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.services.schedule_previews import SchedulePreviews
 from hetuflow_server.services.schedules import Schedules
+from hetuflow_server.services.secret_delivery import SecretDelivery
+from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
@@ -155,6 +160,8 @@ class Services:
         self.artifacts = Artifacts(
             database, self.sessions, clock, file_cap=artifact_cap, cap=4 * artifact_cap
         )
+        keyring = Keyring(server_keys(settings.server))
+        self.secrets = Secrets(database, keyring, clock)
         self.gateway = Gateway(
             self.access,
             self.sessions,
@@ -163,9 +170,10 @@ class Services:
             LogIngest(database, self.hints, self.sessions, clock, cap=log_cap),
             self.mailroom,
             self.artifacts,
+            SecretDelivery(database, self.sessions, versions, keyring, clock),
         )
         self.log_reading = LogReading(database, self.hints, clock)
-        self.applying = Applying(database, clock)
+        self.applying = Applying(database, clock, self.secrets)
         self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
         self.limits = Limits(database, self.hints)
         self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
@@ -187,6 +195,7 @@ class Services:
             "applying": self.applying,
             "task_actions": self.task_actions,
             "limits": self.limits,
+            "secrets": self.secrets,
             "agent_actions": self.agent_actions,
             "calendar_actions": self.calendar_actions,
             "schedules": self.schedules,
@@ -271,7 +280,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         [
             *(healthz, readyz, system_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
-            *(limits_router, agents_router),
+            *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
             *(servers_router, namespaces_router),
         ],

@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid, NotFound
-from hetuflow_core.jobfile import Kind, RawDocument, load_documents, parse_documents, to_document
+from hetuflow_core.jobfile import (
+    Document,
+    Kind,
+    RawDocument,
+    SecretSpec,
+    load_documents,
+    parse_documents,
+    to_document,
+)
 from hetuflow_core.jobfile.nodes import Node, field_name
+from hetuflow_server.cli.secret_sources import with_value
 
 STANDARD_INPUT: Final = "-"
 # How the server names the documents of a request.
@@ -33,16 +42,20 @@ def read_files(names: Sequence[str], *, namespace: str | None) -> list[PlacedDoc
     if names.count(STANDARD_INPUT) > 1:
         raise Invalid("Standard input can be read once only: give -f - once.")
     found = [_settled(raw, namespace) for name in names for raw in _read(name)]
-    return [
-        # As it was understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
-        PlacedDocument(to_document(spec), field_name(raw.source, raw.path, raw.root.position))
-        for raw, spec in zip(found, load_documents(found), strict=True)
-    ]
+    # As they were understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
+    return [_placed(raw, spec) for raw, spec in zip(found, load_documents(found), strict=True)]
 
 
 def in_their_files(faults: Sequence[Fault], documents: Sequence[PlacedDocument]) -> list[Fault]:
     """Faults of a request's documents under the names of the files they were read from."""
     return [_in_its_file(fault, documents) for fault in faults]
+
+
+def _placed(raw: RawDocument, spec: Document) -> PlacedDocument:
+    place, document = field_name(raw.source, raw.path, raw.root.position), to_document(spec)
+    if isinstance(spec, SecretSpec):
+        document = with_value(spec, document, place, Path(raw.source).parent)
+    return PlacedDocument(document, place)
 
 
 def _read(name: str) -> list[RawDocument]:

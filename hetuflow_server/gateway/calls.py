@@ -18,6 +18,7 @@ from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.log_ingest import LogIngest
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.reporting import Reporting
+from hetuflow_server.services.secret_delivery import SecretDelivery
 
 P = TypeVar("P")
 
@@ -36,6 +37,7 @@ class Gateway:
     log_ingest: LogIngest
     mailroom: Mailroom
     artifacts: Artifacts
+    secret_delivery: SecretDelivery
 
 
 class Call(Generic[P]):
@@ -114,6 +116,12 @@ CALLS: Mapping[str, Call[Any]] = {
         _Kind.FETCH_ARTIFACT,
         _Kind.ARTIFACT_FETCHED,
         lambda to, agent, asked: to.artifacts.fetch(agent, asked),
+    ),
+    "secrets": Call(
+        m.FetchSecrets,
+        _Kind.FETCH_SECRETS,
+        _Kind.SECRETS_FETCHED,
+        lambda to, agent, asked: to.secret_delivery.deliver(agent, asked),
     ),
     "acknowledgements": Call(
         m.Acknowledgements,

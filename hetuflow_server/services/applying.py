@@ -15,6 +15,7 @@ from hetuflow_core.jobfile import (
     JobSpec,
     Kind,
     NamespaceSpec,
+    SecretSpec,
     digest,
     from_document,
     load_documents,
@@ -27,10 +28,12 @@ from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult, J
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.apply_calendars import apply_calendars
 from hetuflow_server.services.apply_limits import apply_limits
+from hetuflow_server.services.apply_secrets import apply_secrets, refuse_unknown_secrets, uses_secrets
 from hetuflow_server.services.job_versions import from_row
 from hetuflow_server.services.json_paths import differences
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob, apply_schedules
+from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.store import access as access_store, jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.jobs import JobRow
@@ -40,13 +43,16 @@ _NEEDED: Final = {
     Kind.JOB: (Permission.JOBS_READ, Permission.JOBS_WRITE),
     Kind.CALENDAR: (Permission.CALENDARS_READ, Permission.CALENDARS_WRITE),
     Kind.LIMIT: (Permission.LIMITS_READ, Permission.LIMITS_WRITE),
+    Kind.SECRET: (Permission.SECRETS_READ, Permission.SECRETS_WRITE),
 }
 
 
 class Applying:
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, secrets: Secrets | None = None) -> None:
+        """`secrets`: who encrypts; without, documents of that kind are refused."""
         self._database = database
         self._clock = clock
+        self._secrets = secrets
 
     async def apply(
         self,
@@ -66,6 +72,8 @@ class Applying:
                 if isinstance(one, NamespaceSpec)
             ]
             items += await apply_calendars(connection, specs)
+            items += await apply_secrets(connection, specs, self._secrets, principal.name)
+            await refuse_unknown_secrets(connection, specs)
             items += [
                 await self._apply_job(connection, principal, one)
                 for one in in_order
@@ -177,7 +185,11 @@ def _check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: b
             principal.needing(Permission.NAMESPACES_WRITE)
             continue
         seeing, writing = _NEEDED[spec.kind]
-        principal.require(seeing if dry_run else writing, spec.namespace)
+        # A plan of a secret tells whether its value is the one that is there already.
+        seen = dry_run and not isinstance(spec, SecretSpec)
+        principal.require(seeing if seen else writing, spec.namespace)
+        if isinstance(spec, JobSpec) and uses_secrets(spec):
+            principal.require(Permission.SECRETS_USE, spec.namespace)
         if isinstance(spec, JobSpec) and spec.schedules and not dry_run:
             principal.require(Permission.SCHEDULES_WRITE, spec.namespace)
 

@@ -96,6 +96,7 @@ class JobVersion:
             options=_options(run, params, context),
             inputs=[_input(file, context) for file in run.artifacts.inputs],
             outputs=list(run.artifacts.outputs),
+            secrets=_secret_places(run),
         )
 
     def concurrency_key(self, params: Mapping[str, Any], *, task_id: UUID, fire_at: datetime) -> str | None:
@@ -139,7 +140,9 @@ def _options(run: Run, params: Mapping[str, Any], context: Mapping[str, Any]) ->
     """Return what an executor other than `command` is told, rendered."""
     told: dict[str, Any] = {}
     if run.http is not None:
-        told = render_value(msgspec.to_builtins(run.http), context)
+        said = msgspec.to_builtins(run.http)
+        del said["secret_headers"]
+        told = render_value(said, context)
     elif run.python is not None:
         # Params are values already: what looks like a template in them is none.
         kwargs = params if run.python.kwargs is None else render_value(run.python.kwargs, context)
@@ -147,6 +150,15 @@ def _options(run: Run, params: Mapping[str, Any], context: Mapping[str, Any]) ->
     elif run.other is not None:
         told = render_value(run.other.options, context)
     return told
+
+
+def _secret_places(run: Run) -> list[m.SecretPlace]:
+    headers = run.http.secret_headers if run.http is not None else {}
+    return [
+        *(m.SecretPlace(use.secret, env=name, prefix=use.prefix) for name, use in run.secret_env.items()),
+        *(m.SecretPlace(use.secret, header=name, prefix=use.prefix) for name, use in headers.items()),
+        *(m.SecretPlace(name) for name in run.secrets),
+    ]
 
 
 class JobVersions:

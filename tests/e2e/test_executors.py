@@ -45,12 +45,38 @@ class Shout(Executor):
         return Exit(exit_code=len(assignment.run.options.get("fail", [])))
 """
 
+_SECRET_TASKS = """
+from hetuflow_core.client import TaskContext, task
+
+
+def told(context):
+    value = context.secrets["executors"]
+    print(value)
+    return {"length": len(value), "said": value}
+
+
+@task
+def in_thread(context: TaskContext):
+    return told(context)
+
+
+@task(process=True)
+def in_process(context: TaskContext):
+    return told(context)
+
+
+@task
+def fails(context: TaskContext):
+    raise ValueError(context.secrets["executors"])
+"""
+
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages for the agent, as a virtual environment has one."""
     folder = tmp_path_factory.mktemp("packages")
     (folder / "acme_shout.py").write_text(dedent(_MODULE))
+    (folder / "secret_tasks.py").write_text(_SECRET_TASKS)
     metadata = folder / "acme_shout-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-shout\nVersion: 1.0\n")
@@ -70,7 +96,7 @@ def equipped(system: System, packages: Path, tmp_path_factory: pytest.TempPathFa
         HETUFLOW_AGENT__DATA_DIR=str(tmp_path_factory.mktemp("equipped") / "data"),
         HETUFLOW_AGENT__LABELS="zone=executors",
         HETUFLOW_AGENT__HTTP_ALLOW="127.0.0.1/32",
-        HETUFLOW_AGENT__PYTHON_MODULES="python_tasks",
+        HETUFLOW_AGENT__PYTHON_MODULES="python_tasks,secret_tasks",
         PYTHONPATH=os.pathsep.join([str(packages), str(ROOT / "examples")]),
     )
     with Running(AGENT, env=environment) as agent:
@@ -201,6 +227,29 @@ def test_a_function_fails_is_cancelled_and_times_out(system: System, equipped: R
     assert finish(system, run, timeout="300ms").instances[0].status == "timed_out"
     foreign = finish(system, {"python": {"function": "os:getcwd"}})
     assert (foreign.status, foreign.instances[0].reason) == ("failed", "job_invalid")
+
+
+def test_requests_and_functions_are_given_secrets(
+    system: System, equipped: Running, web: WebServer, packages: Path
+) -> None:
+    value = "hunter22-of-executors"
+    system.client.set_secret("default", "executors", value)
+    headers = {"X-Key": {"secret": "executors", "prefix": "k="}}
+    with serving_web({"/elsewhere": reply(200, value.encode())}) as other:
+        go = reply(307, Location=f"http://127.0.0.1:{other.port}/elsewhere")
+        with serving_web({"/go": go}) as first:
+            task = finish(system, {"http": {"url": f"{first.url}/go", "headers": headers}})
+    assert task.status == "succeeded"
+    assert first.asked[0].headers["x-key"] == f"k={value}"
+    assert "x-key" not in other.asked[0].headers
+    assert log_of(system, task, "stdout") == "*" * len(value)
+    for function in ("in_thread", "in_process"):
+        run = {"python": {"function": f"secret_tasks:{function}"}, "secrets": ["executors"]}
+        told = finish(system, run)
+        assert (told.status, told.output) == ("succeeded", {"length": len(value), "said": "*" * len(value)})
+        assert log_of(system, told, "stdout") == "*" * len(value) + "\n"
+    run = {"python": {"function": "secret_tasks:fails"}, "secrets": ["executors"]}
+    assert "*" * len(value) in str(finish(system, run).instances[0].message)
 
 
 def test_work_waits_for_an_agent_that_has_its_executor(system: System, equipped: Running) -> None:

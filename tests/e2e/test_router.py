@@ -31,6 +31,9 @@ BODIES: Mapping[str, Any] = {
     "create_calendar": {"name": "theirs", "weekdays": ["sat"]},
     "create_namespace": {"name": "theirs"},
     "configure_agent": {"slots": 3},
+    "create_secret": {"name": "theirs", "value": "hunter22"},
+    "set_secret": {"value": "hunter22"},
+    "rotate_secret": {"value": "hunter23"},
 }
 # Nothing in these belongs to a namespace, or only what the asker sees is counted: they answer everybody.
 WITHOUT_NAMESPACE = {Permission.SYSTEM_READ}
@@ -118,6 +121,7 @@ def _things(system: System) -> dict[str, str]:
         [
             {"kind": "limit", "name": limit, "max": 1},
             {"kind": "calendar", "name": calendar, "weekdays": ["sat"]},
+            {"kind": "secret", "name": "of-routes", "value": "hunter22"},
         ]
     )
     hand = HandAgent(system.url, system.agent_token)
@@ -139,6 +143,7 @@ def _things(system: System) -> dict[str, str]:
         "namespace": "default",
         "path": "nothing.txt",
         "limits.name": limit,
+        "secrets.name": "of-routes",
         "calendars.name": calendar,
         "namespaces.name": "default",
     }
@@ -196,7 +201,7 @@ def test_what_is_of_another_namespace_does_not_exist(scene: Scene) -> None:
 
 
 def test_a_filter_names_nothing_of_another_namespace(scene: Scene) -> None:
-    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars"):
+    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars", "secrets"):
         answer = scene.get(f"/api/v1/{path}?namespace=default", "foreign")
         assert (answer["items"], answer["total"]) == ([], 0), path
 
@@ -238,6 +243,7 @@ def _digest_of(system: System) -> list[tuple[Any, ...]]:
                UNION ALL SELECT 'schedule', id::text, enabled::text, version FROM sched_schedule
                UNION ALL SELECT 'limit', scope, max::text, 0 FROM sched_limit WHERE named
                UNION ALL SELECT 'calendar', name, '', version FROM sched_calendar
+               UNION ALL SELECT 'secret', name, '', version FROM sched_secret
                UNION ALL SELECT 'agent', name, status, 0 FROM sched_agent
                UNION ALL SELECT 'command', id::text, '', 0 FROM sched_agent_command ORDER BY 1, 2"""
         ).fetchall()

@@ -123,13 +123,13 @@ def test_a_progress_file_that_is_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
 def test_only_what_changed_is_told_and_again_until_it_was_heard(tmp_path: Path) -> None:
     book, key, file = ProgressBook(), (uuid4(), uuid4()), tmp_path / "progress"
     file.write_text("10 a")
-    (first,) = book.changed({key: file})
+    (first,) = book.changed({key: file}, lambda _, text: text)
     assert (first.instance_id, first.token, first.percent, first.message) == (*key, 10.0, "a")
-    assert book.changed({key: file}) == [first]
+    assert book.changed({key: file}, lambda _, text: text) == [first]
     book.told([first], {key[1]})
-    assert book.changed({key: file}) == []
+    assert book.changed({key: file}, lambda _, text: text) == []
     file.write_text("20 b")
-    assert [one.percent for one in book.changed({key: file})] == [20.0]
+    assert [one.percent for one in book.changed({key: file}, lambda _, text: text)] == [20.0]
     book.told([], set())
     file.write_text("10 a")
-    assert book.changed({key: file}) == [first]
+    assert book.changed({key: file}, lambda _, text: text) == [first]

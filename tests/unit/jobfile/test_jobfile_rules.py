@@ -243,7 +243,7 @@ def test_rules_of_a_job(keys: dict[str, Any], field: str, message: str) -> None:
         (
             {"docker": {}},
             "run.docker",
-            "not a known key: use command, script, python, http, executor, shell, with, env, workdir, user",
+            "use command, script, python, http, executor, shell, with, env, secrets, workdir, user",
         ),
     ],
 )
@@ -287,7 +287,7 @@ def test_rules_and_a_deadline_are_accepted() -> None:
     assert from_document(to_document(spec)) == spec
 
 
-@pytest.mark.parametrize("kind", ["secret", "alert"])
+@pytest.mark.parametrize("kind", ["alert"])
 def test_kinds_to_come_are_refused(kind: str) -> None:
     faults = faults_of({"kind": kind, "name": "a", "value": "x"})
     assert faults == {
@@ -305,7 +305,11 @@ def test_run_and_flow_exclude_each_other() -> None:
     [
         ({"name": "a"}, "", '"kind" is missing: write kind: job.'),
         ({"kind": "jobs"}, "kind", '"jobs" is not a kind of document: did you mean "job"?'),
-        ({"kind": "zzz"}, "kind", "is not a kind of document: use job, namespace, calendar or limit."),
+        (
+            {"kind": "zzz"},
+            "kind",
+            "is not a kind of document: use job, namespace, calendar, limit or secret.",
+        ),
         ({"kind": 1}, "kind", "must be text, not the number 1."),
         ([], "", "must be a mapping, not a list."),
         ("x", "", 'must be a mapping, not the text "x".'),
