@@ -29,6 +29,7 @@ class _Kind(StrEnum):
     SCHEDULE_FIRE = "schedule-fire"
     BACKFILL_FIRE = "backfill-fire"
     EVENT_FIRE = "event-fire"
+    EVENT_WINDOW = "event-window"
     UPSTREAM_FIRE = "upstream-fire"
     FLOW_NODE = "flow-node"
     DAEMON_INCARNATION = "daemon-incarnation"
@@ -55,6 +56,11 @@ def task_of_backfill(backfill: UUID, backfill_at: datetime, schedule: UUID, fire
 def task_of_event(schedule: UUID, occurrence: UUID) -> UUID:
     """Return the id of the task an event schedule starts; `occurrence` is the event or the join window."""
     return _derive(_Kind.EVENT_FIRE, milliseconds_of(occurrence), schedule, occurrence)
+
+
+def closed_window(window: UUID, closed_at: datetime) -> UUID:
+    """Return the occurrence of a window whose deadline has come; it may have been opened long before."""
+    return _derive(_Kind.EVENT_WINDOW, milliseconds(closed_at), window)
 
 
 def task_of_upstream(schedule: UUID, upstream: UUID, ended_at: datetime) -> UUID:

@@ -230,6 +230,14 @@ class RetentionSettings(Section):
             most=timedelta(days=3650),
         ),
     ] = timedelta(days=14)
+    events: Annotated[
+        timedelta,
+        Key(
+            "How long events, and their keys, are kept.",
+            least=timedelta(hours=1),
+            most=timedelta(days=3650),
+        ),
+    ] = timedelta(days=30)
     artifact_cap: Annotated[
         int,
         Key(

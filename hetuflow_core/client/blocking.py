@@ -17,6 +17,7 @@ from hetuflow_core.client import (
     agent_operations,
     calendar_operations,
     cluster_operations,
+    event_operations,
     following,
     operations,
     preview_operations,
@@ -232,6 +233,10 @@ class Hetuflow(BlockingTransport):
     agent_command = _call(agent_operations.agent_command)
     resend_agent_command = _call(agent_operations.resend_agent_command)
     wait_for_command = _call(agent_operations.wait_for_command)
+    emit = _call(event_operations.emit)
+    event = _call(event_operations.event)
+    events = _iteration(event_operations.events)
+    replay = _call(event_operations.replay)
     schedules = _iteration(schedule_operations.schedules)
     schedule = _call(schedule_operations.schedule)
     schedule_by_id = _call(schedule_operations.schedule_by_id)

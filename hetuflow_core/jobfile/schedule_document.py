@@ -7,6 +7,7 @@ from typing import Any
 
 from hetuflow_core.durations import format_duration
 from hetuflow_core.jobfile.daemon_document import daemon_document
+from hetuflow_core.jobfile.event_reader import BESIDE_EVENT, event_document
 from hetuflow_core.jobfile.instants import format_instant, format_time_of_day
 from hetuflow_core.schedule import AnyBlackout, Blackout, ScheduleSpec
 
@@ -20,6 +21,13 @@ def schedule_document(spec: ScheduleSpec) -> dict[str, Any]:
             "params": spec.params,
             "priority": spec.priority,
         }
+    document = _document(spec)
+    if spec.event is not None:
+        return {key: value for key, value in document.items() if key in BESIDE_EVENT}
+    return document
+
+
+def _document(spec: ScheduleSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "enabled": spec.enabled,
@@ -44,6 +52,8 @@ def _when(spec: ScheduleSpec) -> dict[str, Any]:
         "end_at": _optional(spec.end_at),
         "max_count": spec.max_count,
     }
+    if spec.event is not None:
+        return {"event": event_document(spec.event), **bounds}
     if spec.every is not None:
         return {"every": format_duration(spec.every), **bounds}
     return {

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from hetuflow_core.calendar import Weekday
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON, read_daemon
+from hetuflow_core.jobfile.event_reader import BESIDE_EVENT, read_event
 from hetuflow_core.jobfile.given import Given, Section, did_you_mean, each, listed
 from hetuflow_core.jobfile.instants import (
     MIDNIGHT_AFTER,
@@ -47,7 +48,7 @@ SCHEDULE_KEYS: Final = (
 )
 
 _TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
-_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon")
+_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon", "event")
 _BOUNDS: Final = ("start_at", "end_at", "max_count")
 _MISFIRE: Final = re.compile(r"all\(([0-9]{1,9})\)")
 _MOST_SCHEDULES: Final = 1000
@@ -92,6 +93,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
         every=section.read("every", _duration(_SHORTEST_INTERVAL, _LONGEST_INTERVAL), None),
         at=section.read("at", read_instant, None),
         daemon=section.read("daemon", read_daemon, None),
+        event=section.read("event", read_event, None),
         timezone=section.read("timezone", _timezone, DEFAULT_TIMEZONE),
         dst=section.read("dst", _dst, Dst()),
         start_at=section.read("start_at", read_instant, None),
@@ -123,9 +125,9 @@ def _refuse_other_triggers(given: Given, present: list[str]) -> None:
 def _refuse_idle_keys(section: Section, present: list[str]) -> None:
     """Keys that say nothing for this kind of schedule would be lost without a word."""
     if present == ["daemon"]:
-        for key, given in section.present.items():
-            if key not in BESIDE_DAEMON:
-                given.refuse(f"a daemon runs all the time: remove {key}.")
+        _refuse_beside(section, BESIDE_DAEMON, "a daemon runs all the time")
+    if present == ["event"]:
+        _refuse_beside(section, BESIDE_EVENT, "a schedule with event fires when events come")
     if present == ["at"]:
         for key in _BOUNDS:
             if bound := section.get(key):
@@ -135,6 +137,12 @@ def _refuse_idle_keys(section: Section, present: list[str]) -> None:
         dst.refuse("only cron follows wall clocks: remove dst, or use cron.")
 
 
+def _refuse_beside(section: Section, known: Collection[str], because: str) -> None:
+    for key, given in section.present.items():
+        if key not in known:
+            given.refuse(f"{because}: remove {key}.")
+
+
 def _can_fire(section: Section, spec: ScheduleSpec) -> bool:
     if spec.end_at is None:
         return True
@@ -142,7 +150,7 @@ def _can_fire(section: Section, spec: ScheduleSpec) -> bool:
     if spec.start_at is not None and spec.start_at >= spec.end_at:
         end_at.refuse("is not after start_at: correct one of them.")
         return False
-    if spec.start_at is not None and not _fires_within(spec, spec.start_at):
+    if spec.timed and spec.start_at is not None and not _fires_within(spec, spec.start_at):
         end_at.refuse("the schedule never fires between start_at and end_at: correct one of them.")
         return False
     return True

@@ -16,7 +16,6 @@ from hetuflow_core.jobfile.given import Section
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "flow": "flows are not supported by this version yet: use run.",
     "params_schema": "params_schema is not supported by this version yet: remove it.",
-    "schedules.event": "event schedules are not supported by this version yet: use cron, every or at.",
     "schedules.flow": "flow schedules are not supported by this version yet: use cron, every or at.",
 }
 

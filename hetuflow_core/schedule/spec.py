@@ -1,7 +1,8 @@
 """Schedules as both sides hold them; every field has the name it has in the job file.
 
-A schedule has exactly one of `cron`, `every`, `at` and `daemon`. `hetuflow_core/jobfile/schedule_reader.py`
-makes them from raw documents and is where their rules are; a spec that exists has been checked.
+A schedule has exactly one of `cron`, `every`, `at`, `event` and `daemon`.
+`hetuflow_core/jobfile/schedule_reader.py` makes them from raw documents and is where their rules are; a spec
+that exists has been checked.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from hetuflow_core.calendar import Weekday
 from hetuflow_core.daemon import DaemonSpec
+from hetuflow_core.events import EventSpec
 from hetuflow_core.states import ScheduleKind
 
 DEFAULT_TIMEZONE: Final = "UTC"
@@ -103,6 +105,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     every: timedelta | None = None  # counted from `start_at`, or else from 1970-01-01T00:00:00Z
     at: datetime | None = None
     daemon: DaemonSpec | None = None
+    event: EventSpec | None = None
     timezone: str = DEFAULT_TIMEZONE  # of cron, of the days of calendars and of daily blackouts
     dst: Dst = Dst()  # of cron
     start_at: datetime | None = None  # the first instant it may fire at
@@ -121,6 +124,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     def kind(self) -> ScheduleKind:
         if self.daemon is not None:
             return ScheduleKind.DAEMON
+        if self.event is not None:
+            return ScheduleKind.EVENT
         return ScheduleKind.TIME if self.cron is None else ScheduleKind.CRON
 
     @property

@@ -17,6 +17,7 @@ from hetuflow_server.api.agents import agents_router
 from hetuflow_server.api.artifacts import artifacts_router
 from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
+from hetuflow_server.api.events import events_router
 from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
 from hetuflow_server.api.limits import limits_router
@@ -40,6 +41,8 @@ from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
+from hetuflow_server.loops.event_deadlines import EventDeadlines
+from hetuflow_server.loops.event_matcher import EventMatcher
 from hetuflow_server.loops.generator import Generator
 from hetuflow_server.loops.key_sweeper import KeySweeper
 from hetuflow_server.loops.rescuer import Rescuer
@@ -56,6 +59,7 @@ from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.dispatcher import Dispatcher
+from hetuflow_server.services.events import Events
 from hetuflow_server.services.following import Following
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.services.job_versions import JobVersions
@@ -78,7 +82,7 @@ from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.stream.hints import Hints, wake_on_events
 from hetuflow_server.stream.relay import Relay
 
 _UPKEEP_EVERY_SECONDS = 60.0
@@ -108,6 +112,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
         *cluster.loops,
         *_loops(settings, services, cluster),
         *_schedule_loops(services, cluster, timers),
+        *_event_loops(services, cluster),
     ]
     http = HttpServer(
         RequestContext(
@@ -181,6 +186,7 @@ class Services:
         self.schedules = Schedules(database)
         self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
         self.schedule_previews = SchedulePreviews(database, clock)
+        self.events = Events(database)
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
@@ -201,6 +207,7 @@ class Services:
             "schedules": self.schedules,
             "backfills": self.backfills,
             "schedule_previews": self.schedule_previews,
+            "events": self.events,
             "overview": self.overview,
             "servers": self.servers,
             "namespaces": self.namespaces,
@@ -236,6 +243,7 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         keep_tasks=settings.retention.tasks,
         keep_logs=settings.retention.logs,
         keep_artifacts=settings.retention.artifacts,
+        keep_events=settings.retention.events,
         ahead=settings.retention.partition_ahead,
     )
     rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
@@ -274,6 +282,18 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
     ]
 
 
+def _event_loops(services: Services, cluster: Cluster) -> list[Loop]:
+    matcher = EventMatcher(services.database, services.versions, services.hints)
+    deadlines = EventDeadlines(services.database, cluster.ownership, services.versions, services.hints)
+    matching = cluster.roles.server_loop("event matcher", matcher.run_once, every=1.0)
+    services.events.when_recorded(matching.wake)
+    wake_on_events(services.hints, matching.wake)
+    return [
+        matching,
+        cluster.roles.owner_loop("event deadlines", deadlines.run_once, look=deadlines.look, every=0.5),
+    ]
+
+
 def rest_api(services: Services, readiness: Readiness) -> Litestar:
     """Return the REST API; every route declares what it needs, and the guard sees to it."""
     return Litestar(
@@ -282,7 +302,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
-            *(servers_router, namespaces_router),
+            *(servers_router, namespaces_router, events_router),
         ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},

@@ -90,6 +90,10 @@ def schedule_next(
             meaning: str = load("hetuflow_server.cli.schedule_trial:daemon_in_words")(schedule.spec)
             invocation.show([], human=lambda: [f"{which} has no fires: it {meaning}."], brief=[])
             return
+        if schedule.kind == "event":
+            when: str = load("hetuflow_server.cli.schedule_trial:event_in_words")(schedule.spec)
+            invocation.show([], human=lambda: [f"{which} has no times: it fires {when}."], brief=[])
+            return
         _show(invocation, fires)
         return
     if cron is None and every is None:

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.daemon import describe
+from hetuflow_core.events import describe as describe_event
 from hetuflow_core.jobfile import schedule_from_document
 from hetuflow_core.resources import ComingFire
 from hetuflow_core.schedule import upcoming
@@ -26,3 +27,9 @@ def daemon_in_words(document: dict[str, Any]) -> str:
     """What a schedule that is a daemon does."""
     spec = schedule_from_document(document).daemon
     return describe(spec) if spec is not None else ""
+
+
+def event_in_words(document: dict[str, Any]) -> str:
+    """When a schedule that waits for events fires."""
+    spec = schedule_from_document(document).event
+    return describe_event(spec) if spec is not None else ""

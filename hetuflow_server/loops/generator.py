@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from uuid import UUID
 
 import msgspec
@@ -20,13 +19,12 @@ import structlog
 
 from hetuflow_core import ids
 from hetuflow_core.calendar import Calendar
-from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Invalid
-from hetuflow_core.schedule import Overlap, ScheduleSpec, jittered
+from hetuflow_core.schedule import ScheduleSpec, jittered
 from hetuflow_core.schedule.planning import Planned, Progress, plan
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.fires import StoredSpecs, fires_of, names_calendars
-from hetuflow_server.services.firing import Mould
+from hetuflow_server.services.firing import mould_of
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.leadership import Leadership
 from hetuflow_server.store import (
@@ -223,7 +221,7 @@ def _turn(row: DueSchedule, spec: ScheduleSpec, planned: Planned, keyed: JobVers
     if spec.params:
         params = store.to_json({**msgspec.json.decode(params), **spec.params})
     values = msgspec.json.decode(params) if keyed else {}
-    mould = _mould(row, spec, params)
+    mould = mould_of(row, spec, params)
     cast = []
     for fire_at in planned.fires:
         id_ = ids.task_of_schedule(row.id, fire_at)
@@ -241,21 +239,6 @@ def _turn(row: DueSchedule, spec: ScheduleSpec, planned: Planned, keyed: JobVers
         ),
         [task for task, _ in cast],
         [instance for _, instance in cast],
-    )
-
-
-def _mould(row: DueSchedule, spec: ScheduleSpec, params: str) -> Mould:
-    return Mould(
-        namespace_id=row.namespace_id,
-        job_id=row.job_id,
-        job_version=row.job_version,
-        placement_id=row.placement_id,
-        schedule_id=row.id,
-        params=params,
-        priority=row.priority if spec.priority is None else spec.priority,
-        lease_ms=_duration(row.lease) // timedelta(milliseconds=1),
-        deadline=None if row.deadline is None else _duration(row.deadline),
-        waits=spec.overlap is not Overlap.ALLOW,
     )
 
 
@@ -287,8 +270,3 @@ async def _write(connection: Connection, turns: Sequence[_Turn]) -> tuple[set[UU
     if repeated:
         await store.uncount(connection, repeated)
     return moved, len(created)
-
-
-@lru_cache(maxsize=1_024)
-def _duration(text: str) -> timedelta:
-    return parse_duration(text)

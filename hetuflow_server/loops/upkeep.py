@@ -12,6 +12,8 @@ from hetuflow_server.store.expiry import delete_expired
 from hetuflow_server.store.partitions import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
+    EVENT_EFFECTS,
+    EVENTS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -40,12 +42,14 @@ class Upkeep:
         keep_tasks: timedelta,
         keep_logs: timedelta,
         keep_artifacts: timedelta,
+        keep_events: timedelta,
         ahead: timedelta,
     ) -> None:
         self._transactions = transactions
         self._clock = clock
         self._ahead = ahead
         self._keep_tasks = keep_tasks
+        self._keep_events = keep_events
         self._tables = (
             (Partitions(transactions, TASKS), keep_tasks),
             (Partitions(transactions, HISTORY), keep_tasks),
@@ -53,10 +57,13 @@ class Upkeep:
             (Partitions(transactions, LOG_CHUNKS), keep_logs),
             (Partitions(transactions, ARTIFACTS), keep_artifacts),
             (Partitions(transactions, ARTIFACT_CHUNKS), keep_artifacts),
+            (Partitions(transactions, EVENTS), keep_events),
+            (Partitions(transactions, EVENT_EFFECTS), keep_events),
         )
 
     async def run_once(self) -> int:
-        changed = await delete_expired(self._transactions, self._clock.now() - self._keep_tasks)
+        now = self._clock.now()
+        changed = await delete_expired(self._transactions, now - self._keep_tasks, now - self._keep_events)
         async with self._transactions.transaction() as connection:
             changed += await forget_servers(connection, _KEEP_SERVERS)
         for partitions, keep in self._tables:

@@ -4,11 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Protocol
 from uuid import UUID
 
 from hetuflow_core import ids
+from hetuflow_core.durations import parse_duration
+from hetuflow_core.schedule import Overlap, ScheduleSpec
 from hetuflow_core.states import HeldReason
 from hetuflow_server.store.records import NewInstance, NewTask
+
+
+class Firing(Protocol):
+    """A stored schedule, and of its job what its tasks take over."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def namespace_id(self) -> int: ...
+    @property
+    def job_id(self) -> UUID: ...
+    @property
+    def job_version(self) -> int: ...
+    @property
+    def placement_id(self) -> int: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def lease(self) -> str: ...
+    @property
+    def deadline(self) -> str | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +95,27 @@ class Mould:
             held_reason=HeldReason.OVERLAP if self.waits else None,
         )
         return task, instance
+
+
+def mould_of(row: Firing, spec: ScheduleSpec, params: str) -> Mould:
+    """What the fires of a stored schedule have in common; `params` are JSON, all of them together."""
+    return Mould(
+        namespace_id=row.namespace_id,
+        job_id=row.job_id,
+        job_version=row.job_version,
+        placement_id=row.placement_id,
+        schedule_id=row.id,
+        params=params,
+        priority=row.priority if spec.priority is None else spec.priority,
+        lease_ms=_duration(row.lease) // timedelta(milliseconds=1),
+        deadline=None if row.deadline is None else _duration(row.deadline),
+        waits=spec.overlap is not Overlap.ALLOW,
+    )
+
+
+@lru_cache(maxsize=1_024)
+def _duration(text: str) -> timedelta:
+    return parse_duration(text)
 
 
 def _later(at: datetime, duration: timedelta | None) -> datetime | None:

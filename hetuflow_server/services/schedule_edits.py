@@ -23,6 +23,7 @@ from hetuflow_core.resources import AppliedSchedule, ApplyAction
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import first_fire
 from hetuflow_core.states import ScheduleKind
+from hetuflow_server.services import event_triggers
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.fires import fires_of
 from hetuflow_server.services.job_versions import JobVersion
@@ -100,12 +101,15 @@ async def remove(connection: Connection, rows: Sequence[ScheduleRow]) -> None:
         gone, now = [row.id for row in rows], await store.clock(connection)
         await store.withdraw(connection, gone, now)
         await store.remove(connection, gone, now)
+        await event_triggers.forget(connection, [row.id for row in rows if "event" in row.spec])
 
 
 def _check_params(job: EditedJob, specs: Sequence[tuple[str, ScheduleSpec]]) -> None:
     """Refuse what could not be run: nobody is there to be told when it fires."""
     faults = []
     for path, spec in specs:
+        if spec.event is not None and spec.event.params:
+            continue  # what the events bring is not known yet
         params = {**job.version.spec.params, **spec.params}
         try:
             job.version.render(params, task_id=job.id, attempt=1, fire_at=ids.EPOCH)
@@ -148,6 +152,22 @@ async def _write(
             )
         )
     await store.change(connection, changes)
+    await event_triggers.follow(
+        connection,
+        job.namespace_id,
+        [
+            event_triggers.Edit(
+                row.id,
+                specs[row.id],
+                fires=job.enabled and enabled,
+                # Whoever was disabled has forgotten what it waited for, and begins anew.
+                goes_on=row.enabled and document.get("event") == row.spec.get("event"),
+            )
+            for row, document, enabled in edits
+            if "event" in row.spec or "event" in document
+        ],
+        now,
+    )
 
 
 async def _insert(connection: Connection, job: EditedJob, specs: Sequence[ScheduleSpec]) -> list[UUID]:
@@ -176,6 +196,16 @@ async def _insert(connection: Connection, job: EditedJob, specs: Sequence[Schedu
         for spec in specs
     ]
     await store.insert(connection, new)
+    await event_triggers.follow(
+        connection,
+        job.namespace_id,
+        [
+            event_triggers.Edit(one.id, spec, fires=job.enabled and spec.enabled)
+            for one, spec in zip(new, specs, strict=True)
+            if spec.event is not None
+        ],
+        now,
+    )
     return [one.id for one in new]
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.jobfile import schedule_from_document
 from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON
+from hetuflow_core.jobfile.event_reader import BESIDE_EVENT
 from hetuflow_core.resources import Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.services import schedule_edits
@@ -132,11 +133,12 @@ def _among(rows: list[ScheduleRow], schedule_id: UUID) -> ScheduleRow:
     raise _no_schedule()  # deleted meanwhile
 
 
-_TRIGGERS = ("cron", "every", "at", "daemon")
+_TRIGGERS = ("cron", "every", "at", "daemon", "event")
 # Not every trigger has them; what a changed trigger does not take is not carried over.
 _OF_TRIGGERS = {
     "cron": ("dst", "start_at", "end_at", "max_count"),
     "every": ("start_at", "end_at", "max_count"),
+    "event": ("start_at", "end_at"),
 }
 
 
@@ -148,6 +150,8 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     if new is not None and new != old:
         if "daemon" in {new, old}:
             kept = {key: value for key, value in kept.items() if key in BESIDE_DAEMON}
+        if "event" in {new, old}:
+            kept = {key: value for key, value in kept.items() if key in BESIDE_EVENT}
         for key in (*_TRIGGERS, *({"dst", "start_at", "end_at", "max_count"} - {*_OF_TRIGGERS.get(new, ())})):
             kept.pop(key, None)
     for key, value in changes.items():

@@ -85,6 +85,18 @@ ARTIFACT_CHUNKS = Partitioned(
     key="instance_id",
     keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
 )
+EVENTS = Partitioned(
+    "sched_event",
+    key="id",
+    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)",
+)
+EVENT_EFFECTS = Partitioned(
+    "sched_event_effect",
+    key="event_id",
+    keep="created_at > %(cutoff)s",
+    # What an event is counted in may start a task later, and says so here.
+    settled="created_at < clock_timestamp() - interval '1 day'",
+)
 LOG_CHUNKS = Partitioned("sched_log_chunk", key="created_at", keep="created_at > %(cutoff)s", by_time=True)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
@@ -12,6 +12,7 @@ from uuid import UUID
 from hetuflow_core.fairness import Head
 
 NAMESPACE, HEAD, AGENT, INSTANCE, DAEMONS = "namespace", "head", "agent", "instance", "daemons"
+EVENTS = "events"
 
 
 class Topic(NamedTuple):
@@ -42,6 +43,11 @@ def instance_topic(instance_id: UUID) -> Topic:
 def daemons_topic(namespace_id: int) -> Topic:
     """Something that the daemons of a namespace depend on has changed: its owner looks at them."""
     return Topic(DAEMONS, namespace_id)
+
+
+def events_topic(namespace_id: int) -> Topic:
+    """Something has happened in a namespace that schedules may want."""
+    return Topic(EVENTS, namespace_id)
 
 
 class Waiter:
@@ -110,3 +116,13 @@ class Hints:
         for waiters in self._waiters.values():
             for waiter in waiters:
                 waiter.wake()
+
+
+def wake_on_events(hints: Hints, wake: Callable[[], None]) -> None:
+    """Call `wake` when an application's transaction has brought events."""
+
+    def on_news(topics: Collection[Topic], *, relayed: bool) -> None:
+        if relayed and any(topic.kind == EVENTS for topic in topics):
+            wake()
+
+    hints.listen(on_news)

@@ -19,7 +19,15 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.store import notifications
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import AGENT, DAEMONS, NAMESPACE, Hints, Topic, namespace_topic
+from hetuflow_server.stream.hints import (
+    AGENT,
+    DAEMONS,
+    NAMESPACE,
+    Hints,
+    Topic,
+    events_topic,
+    namespace_topic,
+)
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.relay")
 
@@ -37,6 +45,8 @@ class _News(msgspec.Struct, frozen=True):
     agents: list[UUID]
     # Namespaces whose daemons are to be looked at.
     daemons: list[int] = []
+    # Namespaces with something to match, from an application's transaction.
+    events: list[int] = []
 
 
 class Relay:
@@ -103,6 +113,7 @@ class Relay:
             topics = [Topic(NAMESPACE, id_) for id_ in news.namespaces]
             topics += [Topic(AGENT, id_) for id_ in news.agents]
             topics += [Topic(DAEMONS, id_) for id_ in news.daemons]
+            topics += [events_topic(id_) for id_ in news.events]
             self._hints.give(topics, relayed=True)
 
     async def _keep_sending(self) -> None:

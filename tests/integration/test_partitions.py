@@ -19,6 +19,8 @@ from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
+    EVENT_EFFECTS,
+    EVENTS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -32,7 +34,7 @@ from tests.support.rows import insert, instance_row, task_row
 
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
-ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS)
+ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS, EVENTS, EVENT_EFFECTS)
 
 
 def upkeep(database: Database, now: datetime = NOW) -> Upkeep:
@@ -42,6 +44,7 @@ def upkeep(database: Database, now: datetime = NOW) -> Upkeep:
         keep_tasks=30 * DAY,
         keep_logs=14 * DAY,
         keep_artifacts=14 * DAY,
+        keep_events=14 * DAY,
         ahead=7 * DAY,
     )
 

@@ -2,14 +2,38 @@
 
 `catalog` holds what people define, `access` who may ask, `cluster` what servers and agents know of each
 other, `queue` what is written per execution, `daemons` the slots of what is kept running, `logs` what tasks
-say, `artifacts` which files they leave, `secrets` what tasks are told and nobody else.
+say, `artifacts` which files they leave, `secrets` what tasks are told and nobody else, `events` what has
+happened elsewhere.
 
 No foreign key points to a partitioned table or to an instance: dropping a partition would be refused or would
 lock the live table. The queue's tables point nowhere at all, because a foreign key would lock the namespace
 or job row on every insert; `doctor` checks those references.
 """
 
-from hetuflow_server.store.tables import access, artifacts, catalog, cluster, daemons, logs, queue, secrets
+from hetuflow_server.store.tables import (
+    access,
+    artifacts,
+    catalog,
+    cluster,
+    daemons,
+    event_functions,
+    events,
+    logs,
+    queue,
+    secrets,
+)
 from hetuflow_server.store.tables.base import metadata
 
-__all__ = ["access", "artifacts", "catalog", "cluster", "daemons", "logs", "metadata", "queue", "secrets"]
+__all__ = [
+    "access",
+    "artifacts",
+    "catalog",
+    "cluster",
+    "daemons",
+    "event_functions",
+    "events",
+    "logs",
+    "metadata",
+    "queue",
+    "secrets",
+]

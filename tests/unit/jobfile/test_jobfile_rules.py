@@ -262,7 +262,7 @@ def _retry(when: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
     [
         ({"run": None, "flow": {"nodes": [{"name": "a"}]}}, "flow"),
         ({"params_schema": {"type": "object"}}, "params_schema"),
-        ({"schedules": [{"name": "up", "event": {"name": "x"}}]}, "schedules[0].event"),
+        ({"schedules": [{"name": "up", "flow": {"after": ["x"]}}]}, "schedules[0].flow"),
     ],
 )
 def test_what_is_not_enforced_is_refused(keys: dict[str, Any], field: str) -> None:

@@ -1,0 +1,107 @@
+"""Matching: events become tasks of the schedules that want them.
+
+Every server does it, each for what it can lock. An event is ticked off in the transaction that makes the
+tasks it starts, so that one that is cut off is matched again as if nothing had been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from hetuflow_core.errors import DatabaseUnusable
+from hetuflow_server.services.event_matching import Matching, wanted_patterns
+from hetuflow_server.services.event_rounds import Round
+from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.store import event_matching as store, schedules
+from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.event_matching import TakenEvent
+from hetuflow_server.stream.hints import Hints, Topic, namespace_topic
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
+
+_MOST: Final = 250
+
+
+class Subscriber(Protocol):
+    """Who else wants events: asked in the transaction that ticks them off, before any schedule is locked."""
+
+    async def take(self, connection: Connection, events: Sequence[TakenEvent]) -> Collection[Topic]: ...
+
+
+class _Changed(Exception):
+    """Somebody has edited a schedule between the look and the lock."""
+
+
+class EventMatcher:
+    def __init__(
+        self,
+        database: Database,
+        versions: JobVersions,
+        hints: Hints,
+        subscribers: Sequence[Subscriber] = (),
+    ) -> None:
+        self._database = database
+        self._versions = versions
+        self._hints = hints
+        self._subscribers = subscribers
+        self._matching = Matching()
+        # Fewer after a failure, so that one event nobody can cope with does not hold up the others.
+        self._most = _MOST
+
+    async def run_once(self) -> int:
+        """Match some events; return how many."""
+        try:
+            done = await self._match()
+        except _Changed:
+            return 1
+        except DatabaseUnusable:
+            raise
+        except Exception:
+            if self._most > 1:
+                log.warning("Events could not be matched together; fewer are tried.", most=self._most)
+                self._most = max(1, self._most // 8)
+                return 1
+            await self._give_up_first()
+            raise
+        self._most = min(_MOST, self._most * 2)
+        return done
+
+    async def _match(self) -> int:
+        async with self._database.transaction() as connection:
+            taken, events = await store.take(connection, self._most)
+            if not taken:
+                return 0
+            topics: set[Topic] = set()
+            for subscriber in self._subscribers:
+                topics |= set(await subscriber.take(connection, events))
+            started = await self._start(connection, events, topics) if events else 0
+            await store.tick_off(connection, taken)
+        self._hints.give(topics)
+        log.debug("Events were matched.", events=len(events), tasks=started)
+        return len(taken)
+
+    async def _start(self, connection: Connection, events: Sequence[TakenEvent], topics: set[Topic]) -> int:
+        found = self._matching.read((await store.waiting(connection, wanted_patterns(events))).values())
+        if not found:
+            return 0
+        matches, mismatches = await self._matching.match(events, found)
+        if not matches and not mismatches:
+            return 0
+        locked = await store.lock(connection, {match.waiting.row.id for match in matches})
+        if any(locked.get(match.waiting.row.id) != match.waiting.row.version for match in matches):
+            raise _Changed
+        round_ = Round(connection, self._versions, await schedules.clock(connection))
+        await round_.arrive(matches, mismatches)
+        started = await round_.write()
+        topics |= {namespace_topic(namespace_id) for namespace_id in round_.namespaces}
+        return started
+
+    async def _give_up_first(self) -> None:
+        """Tick off an event that fails by itself: the error in the log is all that comes of it."""
+        async with self._database.transaction() as connection:
+            taken, _ = await store.take(connection, 1)
+            await store.tick_off(connection, taken)
+        log.error("An event cannot be matched and is given up.", events=list(map(str, taken)))

@@ -1,0 +1,122 @@
+"""Events: recording them, and what people ask about them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from uuid import UUID
+
+from hetuflow_core import ids
+from hetuflow_core.event_resources import Event, EventEffect
+from hetuflow_server.store.database import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class NewEvent:
+    namespace_id: int
+    name: str
+    # JSON.
+    payload: str
+    key: str | None
+    source: str
+    created_by: str | None
+    depth: int = 0
+    task_id: UUID | None = None
+    replay_of: UUID | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EventFilter:
+    # None: all of them.
+    namespaces: list[str] | None = None
+    # A name, or the beginning of one followed by `*`.
+    name: str | None = None
+    key: str | None = None
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+_RECORD = """
+SELECT recorded, is_new FROM hetuflow_record_event(
+  %(namespace_id)s, %(name)s, %(payload)s::jsonb, %(key)s, %(source)s, %(created_by)s, %(depth)s::smallint,
+  %(task_id)s, %(replay_of)s)"""
+
+_EVENTS = """
+SELECT e.id, n.name AS namespace, e.name, e.payload, e.key, e.source, e.created_by, e.created_at, e.task_id,
+       e.depth, e.replay_of, NOT EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = e.id) AS matched
+FROM sched_event e JOIN sched_namespace n ON n.id = e.namespace_id"""
+
+_WHERE = """
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
+  AND (%(name)s::text IS NULL OR e.name = %(name)s)
+  AND (%(prefix)s::text IS NULL OR starts_with(e.name, %(prefix)s))
+  AND (%(key)s::text IS NULL OR e.key = %(key)s)
+  AND e.id >= %(first)s AND e.id < %(last)s"""
+
+_LIST = f"{_EVENTS} {_WHERE} ORDER BY e.id DESC LIMIT %(limit)s"
+_COUNT = f"""
+SELECT count(*) FROM (
+  SELECT FROM sched_event e JOIN sched_namespace n ON n.id = e.namespace_id {_WHERE} LIMIT %(cap)s) counted"""
+
+# An event that was counted in a window shows what the window has started.
+_EFFECTS = """
+SELECT f.schedule_id, j.name AS job, s.name AS schedule, f.outcome,
+       coalesce(f.task_id, (SELECT o.task_id FROM sched_event_effect o
+                            WHERE o.window_id = f.window_id AND o.task_id IS NOT NULL LIMIT 1)) AS task_id,
+       f.detail
+FROM sched_event_effect f LEFT JOIN sched_schedule s ON s.id = f.schedule_id
+LEFT JOIN sched_job j ON j.id = s.job_id
+WHERE f.event_id = %(id)s ORDER BY j.name, s.name, f.schedule_id"""
+
+_CHAIN = "SELECT max(depth) FROM sched_event_effect WHERE task_id = %(task_id)s"
+
+_FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
+
+
+async def record(connection: Connection, new: NewEvent) -> tuple[UUID, bool]:
+    """Return the id of the event, and whether it is new; with a key that is known it is not."""
+    row = (await connection.exec_driver_sql(_RECORD, asdict(new))).one()
+    return row.recorded, row.is_new
+
+
+async def shown(connection: Connection, id_: UUID) -> Event | None:
+    row = (await connection.exec_driver_sql(f"{_EVENTS} WHERE e.id = %(id)s", {"id": id_})).one_or_none()
+    return Event(**row._mapping) if row else None  # noqa: SLF001 - a row's public name for its dictionary
+
+
+async def effects(connection: Connection, id_: UUID) -> list[EventEffect]:
+    """Return what became of an event, at each schedule that wanted it."""
+    rows = await connection.exec_driver_sql(_EFFECTS, {"id": id_})
+    return [EventEffect(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
+
+
+async def listed(
+    connection: Connection, wanted: EventFilter, *, before: UUID | None, limit: int
+) -> list[Event]:
+    """Return events, newest first, from behind `before`."""
+    rows = await connection.exec_driver_sql(_LIST, {**_bounds(wanted, before), "limit": limit})
+    return [Event(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
+
+
+async def count(connection: Connection, wanted: EventFilter, cap: int) -> int:
+    row = await connection.exec_driver_sql(_COUNT, {**_bounds(wanted, None), "cap": cap})
+    return int(row.scalar_one())
+
+
+async def chain_depth(connection: Connection, task_id: UUID) -> int:
+    """Return how many events have led to what a task emits; 0 when no event has started it."""
+    depth = (await connection.exec_driver_sql(_CHAIN, {"task_id": task_id})).scalar_one()
+    return 0 if depth is None else int(depth)
+
+
+def _bounds(wanted: EventFilter, before: UUID | None) -> dict[str, object]:
+    begins = wanted.name is not None and wanted.name.endswith("*")
+    last = ids.first_id_at(wanted.until) if wanted.until is not None else _LAST
+    return {
+        "namespaces": wanted.namespaces,
+        "name": None if begins else wanted.name,
+        "prefix": (wanted.name or "")[:-1] if begins else None,
+        "key": wanted.key,
+        "first": ids.first_id_at(wanted.since) if wanted.since is not None else _FIRST,
+        "last": min(last, before) if before is not None else last,
+    }
