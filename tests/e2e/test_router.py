@@ -34,6 +34,7 @@ BODIES: Mapping[str, Any] = {
     "create_secret": {"name": "theirs", "value": "hunter22"},
     "set_secret": {"value": "hunter22"},
     "rotate_secret": {"value": "hunter23"},
+    "emit_event": {"name": "theirs"},
 }
 # Nothing in these belongs to a namespace, or only what the asker sees is counted: they answer everybody.
 WITHOUT_NAMESPACE = {Permission.SYSTEM_READ}
@@ -137,6 +138,7 @@ def _things(system: System) -> dict[str, str]:
         "instance_id": str(ended.instances[0].id),
         "schedule_id": str(schedule.id),
         "backfill_id": str(backfill.id),
+        "event_id": str(system.client.emit("there.it.is").id),
         "agent_id": agent_id,
         "command_id": command["id"],
         "server_id": server,
@@ -201,7 +203,7 @@ def test_what_is_of_another_namespace_does_not_exist(scene: Scene) -> None:
 
 
 def test_a_filter_names_nothing_of_another_namespace(scene: Scene) -> None:
-    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars", "secrets"):
+    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars", "secrets", "events"):
         answer = scene.get(f"/api/v1/{path}?namespace=default", "foreign")
         assert (answer["items"], answer["total"]) == ([], 0), path
 
