@@ -21,6 +21,7 @@ from bench.figures import (
     cancel_latency,
     claim_backlog,
     claim_history,
+    event_burst,
     log_ingest,
     noop_rate,
     schedule_arithmetic,
@@ -44,12 +45,15 @@ FIGURES: dict[str, Measure] = {
     "big-log": big_log.measure,
     "waiting": waiting_agents.measure,
     "schedule-ticks": schedule_ticks.measure,
+    "events": event_burst.measure,
     "claim-history": claim_history.measure,
     "claim-backlog": claim_backlog.measure,
     "schedule-arithmetic": schedule_arithmetic.measure,
 }
 # These take long or say nothing about the system as a whole, and run only when they are named.
-OPTIONAL = frozenset({"waiting", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks"})
+OPTIONAL = frozenset(
+    {"waiting", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks", "events"}
+)
 _INTERRUPTED = 130
 
 
