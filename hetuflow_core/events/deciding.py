@@ -125,8 +125,8 @@ def at_deadline(spec: EventSpec, window: Window, now: datetime) -> tuple[Window 
 
 
 def first_watch(spec: EventSpec, new_window: UUID, now: datetime) -> Window | None:
-    """The window of a schedule that guards silence, from when it is enabled."""
-    if spec.absence is None or not spec.guards_silence:
+    """The window of a schedule that guards silence, from when it is enabled; keys are known only later."""
+    if spec.absence is None or not spec.guards_silence or spec.key is not None:
         return None
     return Window(new_window, now, now + spec.absence.within, count=0)
 

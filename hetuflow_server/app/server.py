@@ -112,7 +112,6 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
         *cluster.loops,
         *_loops(settings, services, cluster),
         *_schedule_loops(services, cluster, timers),
-        *_event_loops(services, cluster),
     ]
     http = HttpServer(
         RequestContext(
@@ -279,11 +278,13 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
         cluster.roles.leader_loop("generator", generator.run_once, every=1.0),
         staging_loop,
         daemons_loop,
+        *_event_loops(services, cluster, staging_loop),
     ]
 
 
-def _event_loops(services: Services, cluster: Cluster) -> list[Loop]:
+def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> list[Loop]:
     matcher = EventMatcher(services.database, services.versions, services.hints)
+    matcher.when_held(staging_loop.wake)
     deadlines = EventDeadlines(services.database, cluster.ownership, services.versions, services.hints)
     matching = cluster.roles.server_loop("event matcher", matcher.run_once, every=1.0)
     services.events.when_recorded(matching.wake)

@@ -6,8 +6,9 @@ tasks it starts, so that one that is cut off is matched again as if nothing had 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, Protocol
+from uuid import UUID
 
 import structlog
 
@@ -18,6 +19,7 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.store import event_matching as store, schedules
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.event_matching import TakenEvent
+from hetuflow_server.store.faults import passing
 from hetuflow_server.stream.hints import Hints, Topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
@@ -48,8 +50,14 @@ class EventMatcher:
         self._hints = hints
         self._subscribers = subscribers
         self._matching = Matching()
+        self._when_held: Callable[[], None] | None = None
+        self._taken: Sequence[UUID] = ()
         # Fewer after a failure, so that one event nobody can cope with does not hold up the others.
         self._most = _MOST
+
+    def when_held(self, wake: Callable[[], None]) -> None:
+        """Call `wake` when a task has been made that may have to wait for an earlier one."""
+        self._when_held = wake
 
     async def run_once(self) -> int:
         """Match some events; return how many."""
@@ -57,14 +65,14 @@ class EventMatcher:
             done = await self._match()
         except _Changed:
             return 1
-        except DatabaseUnusable:
-            raise
-        except Exception:
+        except Exception as error:
+            if isinstance(error, DatabaseUnusable) or passing(error):
+                raise
             if self._most > 1:
                 log.warning("Events could not be matched together; fewer are tried.", most=self._most)
                 self._most = max(1, self._most // 8)
                 return 1
-            await self._give_up_first()
+            await self._give_up()
             raise
         self._most = min(_MOST, self._most * 2)
         return done
@@ -72,6 +80,7 @@ class EventMatcher:
     async def _match(self) -> int:
         async with self._database.transaction() as connection:
             taken, events = await store.take(connection, self._most)
+            self._taken = taken
             if not taken:
                 return 0
             topics: set[Topic] = set()
@@ -97,11 +106,12 @@ class EventMatcher:
         await round_.arrive(matches, mismatches)
         started = await round_.write()
         topics |= {namespace_topic(namespace_id) for namespace_id in round_.namespaces}
+        if round_.held and self._when_held is not None:
+            self._when_held()
         return started
 
-    async def _give_up_first(self) -> None:
+    async def _give_up(self) -> None:
         """Tick off an event that fails by itself: the error in the log is all that comes of it."""
         async with self._database.transaction() as connection:
-            taken, _ = await store.take(connection, 1)
-            await store.tick_off(connection, taken)
-        log.error("An event cannot be matched and is given up.", events=list(map(str, taken)))
+            await store.tick_off(connection, self._taken)
+        log.error("An event cannot be matched and is given up.", events=list(map(str, self._taken)))

@@ -16,6 +16,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import structlog
 
 from hetuflow_core import ids
 from hetuflow_core.calendar import Calendar
@@ -40,6 +41,8 @@ from hetuflow_server.store import birth_transitions, event_matching as store
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.event_matching import NewEffect, TakenEvent
 from hetuflow_server.store.records import NewInstance, NewTask
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
 
 # No JSON, so no value of a key: what chained events have started in the last minute.
 _CHAIN_KEY = "chain"
@@ -242,6 +245,13 @@ class Round:
         return _Cast(task, instance)
 
     def _refuse(self, start: _Start, event: TakenEvent | None, outcome: Outcome, why: str) -> None:
+        log.info(
+            "A schedule with event starts nothing.",
+            schedule=str(start.waiting.row.id),
+            name=start.waiting.row.name,
+            outcome=outcome.value,
+            detail=why[:_LONGEST_DETAIL],
+        )
         if event is not None:
             self._note(event, start.waiting, outcome, window_id=start.window_id, detail=why)
 

@@ -31,6 +31,11 @@ def deadlocked(error: BaseException) -> bool:
     return isinstance(error, psycopg.errors.DeadlockDetected)
 
 
+def passing(error: BaseException) -> bool:
+    """Tell whether the database may take the same statements later: it was slow, or busy with others."""
+    return isinstance(error, psycopg.Error) and not (sqlstate(error) or "").startswith(("22", "23"))
+
+
 def _driver_error(error: psycopg.Error | DBAPIError) -> BaseException | None:
     """Migrations go through SQLAlchemy, which wraps what the driver says."""
     return error.orig if isinstance(error, DBAPIError) else error

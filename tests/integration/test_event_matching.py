@@ -278,6 +278,24 @@ async def test_an_event_nobody_can_cope_with_does_not_hold_up_the_others(
     assert scheduling.all("SELECT * FROM sched_event_todo") == []
 
 
+async def test_nothing_is_given_up_because_somebody_was_in_the_way(
+    scheduling: Engine, events: Events, matcher: EventMatcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scheduling.apply(UPLOADED)
+    await emit(events, "file.uploaded")
+
+    async def in_the_way(connection: Connection, ids_: Any) -> dict[UUID, int]:
+        raise psycopg.errors.QueryCanceled
+
+    with monkeypatch.context() as patched:
+        patched.setattr(event_matching, "lock", in_the_way)
+        for _ in range(5):
+            with pytest.raises(psycopg.errors.QueryCanceled):
+                await matcher.run_once()
+    await everything(matcher)
+    assert len(tasks(scheduling)) == 1
+
+
 async def test_an_edit_in_between_is_noticed(
     scheduling: Engine, events: Events, matcher: EventMatcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -470,10 +488,16 @@ async def test_an_answer_after_the_deadline_comes_too_late(
 async def test_overlap_is_decided_as_for_other_schedules(
     scheduling: Engine, events: Events, matcher: EventMatcher
 ) -> None:
-    await scheduling.apply({**UPLOADED, "overlap": "skip"})
+    await scheduling.apply({**UPLOADED, "overlap": "skip"}, {"name": "free", "event": {"name": "free"}})
+    woken: list[None] = []
+    matcher.when_held(lambda: woken.append(None))
+    await emit(events, "free")
+    await everything(matcher)
+    assert woken == []
     await emit(events, "file.uploaded")
     await everything(matcher)
-    assert scheduling.fires("status", "held_reason") == [("held", "overlap")]
+    assert scheduling.fires("status", "held_reason")[1:] == [("held", "overlap")]
+    assert woken == [None]
 
 
 async def test_concurrency_keys_are_made_of_the_params(

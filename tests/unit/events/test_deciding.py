@@ -205,6 +205,8 @@ def test_only_what_guards_silence_is_watched_from_the_beginning() -> None:
     spec = EventSpec(wanted=(E,), absence=Absence(wanted=F, within=timedelta(seconds=1)))
     assert first_watch(spec, UUID(int=1), START) is None
     assert first_watch(EventSpec(wanted=(E,)), UUID(int=1), START) is None
+    keyed = EventSpec(absence=Absence(wanted=F, within=timedelta(seconds=1)), key="payload.x")
+    assert first_watch(keyed, UUID(int=1), START) is None
 
 
 def test_a_deadline_that_has_not_come_changes_nothing() -> None:
