@@ -277,6 +277,7 @@ class AgentSettings(Settings):
         "database": "hetuflow",
         "server": "hetuflow",
         "leader": "hetuflow",
+        "auth": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
     }

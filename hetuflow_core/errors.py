@@ -13,6 +13,7 @@
     │   ├── SchemaBehind           the database needs `hetuflow db upgrade`
     │   └── SchemaBeyondCode       the database needs newer code
     ├── ServerUnreachable          a client or an agent cannot reach any server
+    │   └── TooMany                it asked too often, and is to ask again later
     ├── Invalid                    input that breaks a rule
     ├── NotFound
     ├── Denied
@@ -99,6 +100,17 @@ class SchemaBeyondCode(DatabaseUnusable):
 
 class ServerUnreachable(HetuflowError):
     code = "server.unreachable"
+
+
+class TooMany(ServerUnreachable):
+    code = "too_many_requests"
+
+    def __init__(
+        self, message: str, *, code: str | None = None, faults: Sequence[Fault] = (), retry_after: int = 1
+    ) -> None:
+        super().__init__(message, code=code, faults=faults)
+        # Seconds until it makes sense to ask again.
+        self.retry_after = retry_after
 
 
 class Invalid(HetuflowError):

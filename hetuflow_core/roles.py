@@ -11,6 +11,10 @@ class Role(StrEnum):
     EDITOR = "editor"
     ADMIN = "admin"
 
-    def allows(self, needed: Role) -> bool:
-        order = list(Role)
-        return order.index(self) >= order.index(needed)
+
+class GrantOrigin(StrEnum):
+    """Who has given a grant."""
+
+    LOCAL = "local"
+    # An identity provider; anew at every login.
+    PROVIDER = "provider"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ from hetuflow_core.errors import Fault
 from hetuflow_core.runtime.config_keys import Derived, Key, Secret, Section, Settings
 from hetuflow_core.runtime.config_log import LogSettings
 from hetuflow_core.runtime.config_rules import host_fault, http_url_fault, whole_seconds_fault
+from hetuflow_server.auth_settings import AuthSettings
 
 _POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _HIGHEST_PORT = 65_535
@@ -36,6 +38,15 @@ def _database_url_fault(url: str) -> str | None:
         port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT for port in ports if port
     ):
         return "has a port that is not a number from 1 to 65535: in a password write : / @ as %3A %2F %40"
+    return None
+
+
+def _networks_fault(given: tuple[str, ...]) -> str | None:
+    for network in given:
+        try:
+            ip_network(network)
+        except ValueError:
+            return f"holds {network!r}, which is no network: write one such as 10.0.0.0/8"
     return None
 
 
@@ -88,7 +99,8 @@ class HttpSettings(Section):
     secret_key: Annotated[
         Secret,
         Key(
-            "Key that secrets are encrypted with, the same on all servers. There is no default: "
+            "Key to encrypt secrets and to sign tokens of people with, the same on all servers. There is no "
+            "default: "
             'make one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
             min_length=32,
             # Too short to be accepted: taking the template as it is must not give everybody the same key.
@@ -119,6 +131,14 @@ class HttpSettings(Section):
             most=10_000,
         ),
     ] = 100
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        Key(
+            "Networks of proxies whose X-Forwarded-For header is believed.",
+            rule=_networks_fault,
+            example=("10.0.0.0/8",),
+        ),
+    ] = ()
     stop_timeout: Annotated[
         timedelta,
         Key(
@@ -274,6 +294,7 @@ class ServerSettings(Settings):
     database: DatabaseSettings
     server: HttpSettings
     leader: LeaderSettings
+    auth: AuthSettings
     agents: AgentsSettings
     retention: RetentionSettings
     log: LogSettings
@@ -291,6 +312,7 @@ class StoreSettings(Settings):
     foreign_sections: ClassVar[Mapping[str, str]] = {
         "server": "hetuflow",
         "leader": "hetuflow",
+        "auth": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
         **_FOREIGN,

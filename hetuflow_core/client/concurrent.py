@@ -18,6 +18,7 @@ from hetuflow_core.client import (
     cluster_operations,
     event_operations,
     following,
+    identity_operations,
     operations,
     preview_operations,
     schedule_operations,
@@ -218,6 +219,29 @@ class AsyncHetuflow(AwaitedTransport):
     event = _call(event_operations.event)
     events = _iteration(event_operations.events)
     replay = _call(event_operations.replay)
+    users = _iteration(identity_operations.users)
+    user = _call(identity_operations.user)
+    create_user = _call(identity_operations.create_user)
+    set_password = _call(identity_operations.set_password)
+    disable_user = _call(identity_operations.disable_user)
+    enable_user = _call(identity_operations.enable_user)
+    delete_user = _call(identity_operations.delete_user)
+    grant = _call(identity_operations.grant)
+    revoke = _call(identity_operations.revoke)
+    api_keys = _iteration(identity_operations.api_keys)
+    api_key = _call(identity_operations.api_key)
+    create_api_key = _call(identity_operations.create_api_key)
+    revoke_api_key = _call(identity_operations.revoke_api_key)
+    rotate_api_key = _call(identity_operations.rotate_api_key)
+    agent_tokens = _iteration(identity_operations.agent_tokens)
+    agent_token = _call(identity_operations.agent_token)
+    create_agent_token = _call(identity_operations.create_agent_token)
+    revoke_agent_token = _call(identity_operations.revoke_agent_token)
+    login = _call(identity_operations.login)
+    refresh = _call(identity_operations.refresh)
+    logout = _call(identity_operations.logout)
+    change_password = _call(identity_operations.change_password)
+    who_am_i = _call(identity_operations.who_am_i)
     schedules = _iteration(schedule_operations.schedules)
     schedule = _call(schedule_operations.schedule)
     schedule_by_id = _call(schedule_operations.schedule_by_id)

@@ -20,6 +20,7 @@ from hetuflow_core.errors import (
     NotFound,
     ServerUnreachable,
     TooLarge,
+    TooMany,
     Unauthenticated,
 )
 
@@ -34,7 +35,7 @@ _ERRORS: Final[Mapping[int, type[HetuflowError]]] = {
     HTTPStatus.PRECONDITION_FAILED: Conflict,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE: TooLarge,
     HTTPStatus.UNPROCESSABLE_ENTITY: Invalid,
-    HTTPStatus.TOO_MANY_REQUESTS: ServerUnreachable,
+    HTTPStatus.TOO_MANY_REQUESTS: TooMany,
     # What a proxy answers when the server behind it does not.
     HTTPStatus.BAD_GATEWAY: ServerUnreachable,
     HTTPStatus.SERVICE_UNAVAILABLE: ServerUnreachable,
@@ -78,8 +79,8 @@ def error_of(reply: Answer | NoAnswer) -> HetuflowError:
     if problem is None or not problem.detail:
         return _undescribed(reply)
     message = problem.detail
-    if reply.status == HTTPStatus.UNAUTHORIZED and not reply.with_key:
-        message = f"{reply.url} needs an API key and none was given: set {KEY_VARIABLE}."
+    if problem.code == Unauthenticated.code and not reply.with_key:
+        message = f"{reply.url} needs an API key and none was given: set {KEY_VARIABLE}, or log in."
     if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR and problem.trace_id:
         message = f"{message.rstrip('.')} (trace_id {problem.trace_id})."
     faults = [Fault(fault.field, fault.message) for fault in problem.errors]
@@ -96,7 +97,7 @@ def _problem(answer: Answer) -> _Problem | None:
 def _undescribed(answer: Answer) -> HetuflowError:
     """The error of an answer that no Hetuflow server wrote."""
     phrase = _phrase(answer.status)
-    if _ERRORS.get(answer.status) is ServerUnreachable:
+    if _ERRORS.get(answer.status) in {ServerUnreachable, TooMany}:
         return ServerUnreachable(
             f"The server behind {answer.url} cannot answer now ({phrase}): try again later."
         )

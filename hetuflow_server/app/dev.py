@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hetuflow_core.errors import Unauthenticated
+from hetuflow_core.identities import AgentTokenRequest, ApiKeyRequest
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
@@ -23,6 +24,10 @@ from hetuflow_server.dev.watchman import Watched, Watchman
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.http.listening import Listener
 from hetuflow_server.services.access import Access
+from hetuflow_server.services.agent_tokens import AgentTokens
+from hetuflow_server.services.api_keys import ApiKeys
+from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.request_rates import RequestRates
 from hetuflow_server.settings import DatabaseSettings, ServerSettings
 from hetuflow_server.store import migrate
 
@@ -32,6 +37,8 @@ _STOP_SECONDS = 45.0
 _URL, _KEY = "HETUFLOW_DATABASE__URL", "HETUFLOW_SERVER__SECRET_KEY"
 # Stands in for the address while the database is not up, so that all other settings are checked first.
 _UNKNOWN_YET = {_URL: "postgresql://not-started-yet/hetuflow", _KEY: "x" * 32}
+
+_WHO = Principal.with_role("dev", Role.ADMIN)
 
 
 class DevSystem:
@@ -154,16 +161,18 @@ class _Credentials:
 
     async def start(self) -> None:
         async with open_store(self._settings) as database:
-            access = Access(database, SystemClock())
+            clock = SystemClock()
+            access = Access(database, clock, RequestRates(clock, requests_per_second=1))
             try:
                 await access.principal(self._folder.secret("api_key"))
             except Unauthenticated:
-                key = await access.create_api_key(name="dev", role=Role.ADMIN)
-                self._folder.keep_secret("api_key", key)
+                made = await ApiKeys(database, clock).create(_WHO, ApiKeyRequest("dev", Role.ADMIN))
+                self._folder.keep_secret("api_key", made.key)
             try:
                 await access.agent(self._folder.secret("agent_token"))
             except Unauthenticated:
-                token = await access.create_agent_token(name="dev", namespaces=["default"])
+                tokens = AgentTokens(database, clock)
+                token = (await tokens.create(_WHO, AgentTokenRequest("dev"))).token
                 self._folder.keep_secret("agent_token", token)
 
     async def stop(self) -> None:

@@ -14,7 +14,9 @@ from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
 from hetuflow_server.api.agents import agents_router
+from hetuflow_server.api.api_keys import api_keys_router
 from hetuflow_server.api.artifacts import artifacts_router
+from hetuflow_server.api.auth import auth_router
 from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.events import events_router
@@ -30,6 +32,7 @@ from hetuflow_server.api.servers import servers_router
 from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
+from hetuflow_server.api.users import users_router
 from hetuflow_server.app.cluster import Cluster, Handover
 from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.app.store import open_database
@@ -40,6 +43,7 @@ from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
+from hetuflow_server.http.source_address import networks
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher
@@ -49,8 +53,11 @@ from hetuflow_server.loops.rescuer import Rescuer
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.services.access import Access
+from hetuflow_server.services.access_tokens import AccessTokens
 from hetuflow_server.services.agent_actions import AgentActions
 from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.services.agent_tokens import AgentTokens
+from hetuflow_server.services.api_keys import ApiKeys
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.artifacts import Artifacts
 from hetuflow_server.services.assignments import Assignments
@@ -67,12 +74,15 @@ from hetuflow_server.services.keyring import Keyring
 from hetuflow_server.services.limits import Limits
 from hetuflow_server.services.log_ingest import LogIngest
 from hetuflow_server.services.log_reading import LogReading
+from hetuflow_server.services.logins import LoginLimits, Logins
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.namespace_load import NamespaceLoad
 from hetuflow_server.services.namespaces import Namespaces
 from hetuflow_server.services.overview import Overview
+from hetuflow_server.services.passwords import Passwords
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.reporting import Reporting
+from hetuflow_server.services.request_rates import RequestRates
 from hetuflow_server.services.schedule_previews import SchedulePreviews
 from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.services.secret_delivery import SecretDelivery
@@ -80,6 +90,7 @@ from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
+from hetuflow_server.services.users import Users
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints, wake_on_events
@@ -119,6 +130,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
                 services.gateway, rest_api(services, Readiness(services.database, loops, cluster.leadership))
             ),
             clock,
+            networks(settings.server.trusted_proxies),
         ),
         listener,
         stop_switch,
@@ -151,7 +163,22 @@ class Services:
         self.database = database
         self.clock = clock
         self.hints = Hints()
-        self.access = Access(database, clock)
+        auth = settings.auth
+        self.passwords = Passwords()
+        tokens = AccessTokens(settings.server.secret_key.reveal(), clock, lifetime=auth.token_lifetime)
+        rates = RequestRates(clock, requests_per_second=auth.requests_per_second)
+        self.access = Access(database, clock, rates, tokens)
+        self.logins = Logins(
+            database,
+            self.passwords,
+            tokens,
+            clock,
+            session_lifetime=auth.session_lifetime,
+            limits=LoginLimits(auth.attempts_per_user, auth.attempts_per_source),
+        )
+        self.users = Users(database, self.passwords, clock)
+        self.api_keys = ApiKeys(database, clock)
+        self.agent_tokens = AgentTokens(database, clock)
         self.following = Following(versions)
         self.capacity = Capacity(PlacementClasses())
         self.settler = Settler(versions, self.capacity, clock, rng)
@@ -195,6 +222,10 @@ class Services:
         shared = {
             "readiness": readiness,
             "access": self.access,
+            "logins": self.logins,
+            "users": self.users,
+            "api_keys": self.api_keys,
+            "agent_tokens": self.agent_tokens,
             "log_reading": self.log_reading,
             "artifacts": self.artifacts,
             "applying": self.applying,
@@ -256,6 +287,7 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
         roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
         roles.server_loop("keys used", services.access.flush_uses, every=10.0),
+        roles.server_loop("logins", services.logins.purge, every=60.0),
     ]
 
 
@@ -300,6 +332,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
     return Litestar(
         [
             *(healthz, readyz, system_router),
+            *(auth_router, users_router, api_keys_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),

@@ -12,10 +12,10 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Conflict, Invalid
 from hetuflow_core.resources import AgentCommand, AgentDetail
 from hetuflow_core.states import AgentStatus
+from hetuflow_server.cli.agent_token import token_group
 from hetuflow_server.cli.agent_view import agent_details, agent_table, command_details, command_table
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import limit_option, page_size, take
-from hetuflow_server.cli.loading import load
 
 # Long enough for an agent that waits in a poll, which is any that has a connection.
 _ANSWER_SECONDS = 10.0
@@ -236,22 +236,7 @@ def commands(
     invocation.show(found, human=lambda: [command_table(found)], brief=[command.id for command in found])
 
 
-class _TokenGroup(click.Group):
-    """Works on the database, whose parts are loaded only when they are used."""
-
-    def list_commands(self, _: click.Context) -> list[str]:
-        return ["create"]
-
-    def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        found: click.Command | None = (
-            load("hetuflow_server.cli.agent_token:create") if name == "create" else None
-        )
-        return found
-
-
-@agent_group.group("token", cls=_TokenGroup)
-def token_group() -> None:
-    """Tokens agents identify themselves with."""
+agent_group.add_command(token_group)
 
 
 def _show_agent(invocation: Invocation, agent: AgentDetail) -> None:

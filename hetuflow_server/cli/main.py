@@ -30,7 +30,14 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "List, make and weigh namespaces; bind them to servers.",
     ),
     "status": ("hetuflow_server.cli.status:status", "Show the queue, the agents and the servers."),
-    "key": ("hetuflow_server.cli.key:key_group", "Make API keys."),
+    "login": ("hetuflow_server.cli.login:login", "Log in and remember it under a profile."),
+    "logout": ("hetuflow_server.cli.login:logout", "Log out and forget a profile."),
+    "profile": (
+        "hetuflow_server.cli.profile:profile_group",
+        "List and choose the servers you have logged in to.",
+    ),
+    "user": ("hetuflow_server.cli.user:user_group", "Make, list, grant, disable and delete users."),
+    "key": ("hetuflow_server.cli.key:key_group", "Make, list, rotate and revoke API keys."),
     "agent": (
         "hetuflow_server.cli.agent:agent_group",
         "List, drain, configure and stop agents; make their tokens.",

@@ -10,7 +10,7 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from hetuflow_core.permissions import Permission
-from hetuflow_server.http.credentials import bearer
+from hetuflow_server.http.credentials import bearer, source_of
 from hetuflow_server.services.principals import Principal
 
 _DECLARED = "access"
@@ -48,8 +48,7 @@ def guard_with(
             access = Door.KNOWN
         if access is Door.OPEN:
             return
-        source = connection.client.host if connection.client else None
-        principal = await authenticate(bearer(connection), source)
+        principal = await authenticate(bearer(connection), source_of(connection))
         if isinstance(access, Permission):
             principal = principal.needing(access)
         connection.scope["state"][_PRINCIPAL] = principal

@@ -25,6 +25,7 @@ STATUSES: Mapping[type[HetuflowError], HTTPStatus] = {
     errors.HetuflowError: HTTPStatus.INTERNAL_SERVER_ERROR,
     errors.DatabaseUnusable: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ServerUnreachable: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.TooMany: HTTPStatus.TOO_MANY_REQUESTS,
     errors.Invalid: HTTPStatus.UNPROCESSABLE_ENTITY,
     errors.NotFound: HTTPStatus.NOT_FOUND,
     errors.Denied: HTTPStatus.FORBIDDEN,
@@ -85,7 +86,15 @@ def answer_of(error: Exception, *, path: str, trace_id: str | None) -> ProblemAn
         case HetuflowError() as ours if status_of(ours) < HTTPStatus.INTERNAL_SERVER_ERROR or _is_outage(
             ours
         ):
-            return _answer(status_of(ours), trace_id, code=ours.code, detail=ours.message, faults=ours.faults)
+            headers = {"Retry-After": str(ours.retry_after)} if isinstance(ours, errors.TooMany) else None
+            return _answer(
+                status_of(ours),
+                trace_id,
+                code=ours.code,
+                detail=ours.message,
+                faults=ours.faults,
+                headers=headers,
+            )
         case HTTPException(status_code=status) as theirs if status < HTTPStatus.INTERNAL_SERVER_ERROR:
             return _framework_problem(trace_id, theirs)
         case unexpected:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections.abc import Mapping, Sequence
 
 import structlog
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.logging import bind_request
 from hetuflow_core.tracing import new_trace, parse_traceparent
+from hetuflow_server.http.source_address import Network, source_address
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 _level = logging.getLogger("hetuflow.http")
@@ -26,9 +28,10 @@ _QUIET = ("/healthz", "/readyz", "/metrics", "/api/v1/gateway/")
 class RequestContext:
     """Gives each request a request id and a trace id, taken from the caller where it sent them."""
 
-    def __init__(self, app: ASGIApp, clock: Clock) -> None:
+    def __init__(self, app: ASGIApp, clock: Clock, trusted_proxies: Sequence[Network] = ()) -> None:
         self._app = app
         self._clock = clock
+        self._trusted = trusted_proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -41,6 +44,7 @@ class RequestContext:
         request_id = given.decode() if _REQUEST_ID.fullmatch(given) else trace.trace_id
         scope.setdefault("state", {})
         scope["state"]["trace_id"] = trace.trace_id
+        scope["state"]["source"] = self._source(scope, headers)
         scope["state"]["traceparent"] = trace.traceparent()
         status = 0
 
@@ -68,3 +72,9 @@ class RequestContext:
                         status=status,
                         ms=round((self._clock.monotonic() - started) * 1000, 1),
                     )
+
+    def _source(self, scope: HTTPScope, headers: Mapping[bytes, bytes]) -> str | None:
+        peer = scope["client"][0] if scope["client"] else None
+        if not self._trusted:
+            return peer
+        return source_address(peer, headers.get(b"x-forwarded-for", b"").decode("latin-1"), self._trusted)

@@ -1,31 +1,36 @@
-"""Credentials: what they look like, how they are made, and who holds one."""
+"""Who holds a credential; what was right a moment ago is believed without asking the database again."""
 
 from __future__ import annotations
 
 import hmac
-import secrets
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import timedelta
-from hashlib import sha256
-from typing import Generic, TypeVar
+from datetime import datetime
+from typing import Final, Generic, TypeVar
 from uuid import UUID
 
-from hetuflow_core import ids
-from hetuflow_core.errors import Unauthenticated
-from hetuflow_core.permissions import Grant, rights_of
-from hetuflow_core.roles import Role
+from hetuflow_core.permissions import Rights, rights_of
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.services.access_tokens import AccessTokens, looks_like_jwt
+from hetuflow_server.services.api_keys import rights_of_key
+from hetuflow_server.services.credentials import (
+    AGENT_TOKEN_MARK,
+    API_KEY_MARK,
+    digest_of,
+    parse_credential,
+    unknown_credential,
+)
 from hetuflow_server.services.principals import Principal, PrincipalKind
-from hetuflow_server.store import access as store
-from hetuflow_server.store.database import Database
+from hetuflow_server.services.request_rates import RequestRates
+from hetuflow_server.store import access as store, sessions as session_store, users as user_store
+from hetuflow_server.store.access import ApiKeyRow
+from hetuflow_server.store.database import Connection, Database
 
-API_KEY_MARK = "hk"
-AGENT_TOKEN_MARK = "ha"  # noqa: S105 - a mark every token starts with
 # How long a credential that was right is believed without asking the database: revoking takes this long.
-_BELIEVED_SECONDS = 5.0
-_MOST_BELIEVED = 10_000
+_PEOPLE_BELIEVED_SECONDS: Final = 1.0
+_AGENTS_BELIEVED_SECONDS: Final = 5.0
+_MOST_BELIEVED: Final = 10_000
 
 C = TypeVar("C")
 
@@ -39,88 +44,84 @@ class AgentCredential:
 
 
 @dataclass(frozen=True, slots=True)
-class _Made:
-    id: UUID
-    prefix: str
-    digest: bytes
-    credential: str
+class _Known:
+    principal: Principal
+    # Of its own; None: as many as anybody.
+    requests_per_second: int | None
 
 
 class Access:
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(
+        self, database: Database, clock: Clock, rates: RequestRates, tokens: AccessTokens | None = None
+    ) -> None:
         self._database = database
-        self._clock = clock
-        self._principals: _Believed[Principal] = _Believed(clock)
-        self._agents: _Believed[AgentCredential] = _Believed(clock)
+        self._rates = rates
+        # None: nobody logs in here.
+        self._tokens = tokens
+        self._sessions: _Believed[_Known] = _Believed(clock, _PEOPLE_BELIEVED_SECONDS)
+        self._keys: _Believed[_Known] = _Believed(clock, _PEOPLE_BELIEVED_SECONDS)
+        self._agents: _Believed[AgentCredential] = _Believed(clock, _AGENTS_BELIEVED_SECONDS)
         self._used: set[UUID] = set()
 
-    async def create_api_key(
-        self,
-        *,
-        name: str,
-        role: Role,
-        namespace: str | None = None,
-        expires_in: timedelta | None = None,
-    ) -> str:
-        """Return a new key; it is shown this once and cannot be read again."""
-        made = self._make(API_KEY_MARK)
-        async with self._database.transaction() as connection:
-            namespace_id = None
-            if namespace is not None:
-                namespace_id = (await store.namespace_ids(connection, [namespace]))[namespace]
-            await store.insert_api_key(
-                connection,
-                id_=made.id,
-                prefix=made.prefix,
-                digest=made.digest,
-                name=name,
-                role=role,
-                namespace_id=namespace_id,
-                expires_at=self._clock.now() + expires_in if expires_in else None,
-            )
-        return made.credential
-
-    async def create_agent_token(
-        self,
-        *,
-        name: str,
-        namespaces: Sequence[str],
-        expires_in: timedelta | None = None,
-    ) -> str:
-        made = self._make(AGENT_TOKEN_MARK)
-        async with self._database.transaction() as connection:
-            found = await store.namespace_ids(connection, namespaces)
-            await store.insert_agent_token(
-                connection,
-                id_=made.id,
-                prefix=made.prefix,
-                digest=made.digest,
-                name=name,
-                namespace_ids=list(found.values()),
-                expires_at=self._clock.now() + expires_in if expires_in else None,
-            )
-        return made.credential
-
     async def principal(self, credential: str | None, source: str | None = None) -> Principal:
-        prefix, digest = _parse(credential, API_KEY_MARK)
-        if (principal := self._principals.get(prefix, digest)) is None:
+        """Return who asks, from where; refuse who is unknown, and who asks too often."""
+        if self._tokens is not None and credential is not None and looks_like_jwt(credential):
+            known = await self._session(self._tokens, credential)
+        else:
+            known = await self._key(credential)
+            self._used.add(known.principal.id)
+        self._rates.count(known.principal.id, known.requests_per_second)
+        return replace(known.principal, source=source)
+
+    def forget_session(self, principal: Principal) -> None:
+        """Believe a session no more that has just been ended here."""
+        self._sessions.drop(lambda known: known.principal.session_id == principal.session_id)
+
+    async def _session(self, tokens: AccessTokens, credential: str) -> _Known:
+        digest = digest_of(credential)
+        if (known := self._sessions.get(digest.hex(), digest)) is None:
+            claims = tokens.read(credential)
+            if claims is None:
+                raise unknown_credential()
+            async with self._database.transaction() as connection:
+                row = await session_store.valid_session(connection, claims.session_id)
+                if row is None:
+                    raise unknown_credential()
+                rights = await completed(connection, rights_of(user_store.grants_from(row.grants)))
+            known = _Known(
+                Principal(
+                    row.user_id,
+                    PrincipalKind.USER,
+                    row.name,
+                    rights,
+                    user_id=row.user_id,
+                    session_id=row.id,
+                ),
+                None,
+            )
+            self._sessions.put(digest.hex(), digest, known, until=claims.expires_at)
+        return known
+
+    async def _key(self, credential: str | None) -> _Known:
+        prefix, digest = parse_credential(credential, API_KEY_MARK)
+        if (known := self._keys.get(prefix, digest)) is None:
             async with self._database.transaction() as connection:
                 row = await store.valid_api_key(connection, prefix)
-            if row is None or not hmac.compare_digest(row.digest, digest):
-                raise _unknown()
-            rights = rights_of([Grant(row.role, row.namespace)])
-            principal = Principal(row.id, PrincipalKind.KEY, row.name, rights)
-            self._principals.put(prefix, digest, principal)
-        self._used.add(principal.id)
-        return replace(principal, source=source)
+                if row is None or not hmac.compare_digest(row.digest, digest):
+                    raise unknown_credential()
+                rights = await completed(connection, _rights(row))
+            principal = Principal(row.id, PrincipalKind.KEY, row.name, rights, user_id=row.owner_id)
+            known = _Known(principal, row.requests_per_second)
+            self._keys.put(prefix, digest, known)
+        return known
 
     async def agent(self, credential: str | None) -> AgentCredential:
-        prefix, digest = _parse(credential, AGENT_TOKEN_MARK)
+        prefix, digest = parse_credential(credential, AGENT_TOKEN_MARK)
         if (agent := self._agents.get(prefix, digest)) is None:
             async with self._database.transaction() as connection:
                 row = await store.valid_agent_token(connection, prefix)
             if row is None or not hmac.compare_digest(row.digest, digest):
-                raise _unknown()
+                raise unknown_credential()
             agent = AgentCredential(row.id, row.namespaces)
             self._agents.put(prefix, digest, agent)
         return agent
@@ -133,19 +134,28 @@ class Access:
                 await store.note_api_key_use(connection, sorted(used))
         return 0
 
-    def _make(self, mark: str) -> _Made:
-        prefix, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-        credential = f"{mark}_{prefix}_{secret}"
-        return _Made(
-            ids.new_id(self._clock.now(), secrets.token_bytes(10)), prefix, _digest(credential), credential
-        )
+
+def _rights(row: ApiKeyRow) -> Rights:
+    """Return what a key may do: what it was made for, as far as its owner may do so now."""
+    own = rights_of_key(row.role, row.namespace, row.scopes)
+    if row.owner_grants is None:
+        return own
+    return own.cut_to(rights_of(user_store.grants_from(row.owner_grants)))
+
+
+async def completed(connection: Connection, rights: Rights) -> Rights:
+    """Name all namespaces where something is held in all but some of them."""
+    if not rights.has_exceptions:
+        return rights
+    return rights.completed(await store.namespace_names(connection))
 
 
 class _Believed(Generic[C]):
-    """Credentials that were right a moment ago, so that the database is not asked at every request."""
+    """Credentials that were right a moment ago."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
+        self._seconds = seconds
         self._entries: OrderedDict[str, tuple[float, bytes, C]] = OrderedDict()
 
     def get(self, prefix: str, digest: bytes) -> C | None:
@@ -154,26 +164,16 @@ class _Believed(Generic[C]):
             return None
         return entry[2]
 
-    def put(self, prefix: str, digest: bytes, holder: C) -> None:
-        self._entries[prefix] = (self._clock.monotonic() + _BELIEVED_SECONDS, digest, holder)
+    def put(self, prefix: str, digest: bytes, holder: C, *, until: datetime | None = None) -> None:
+        """Believe a credential for a while, and never longer than it is good."""
+        seconds = self._seconds
+        if until is not None:
+            seconds = min(seconds, (until - self._clock.now()).total_seconds())
+        self._entries[prefix] = (self._clock.monotonic() + seconds, digest, holder)
         self._entries.move_to_end(prefix)
         if len(self._entries) > _MOST_BELIEVED:
             self._entries.popitem(last=False)
 
-
-def _digest(credential: str) -> bytes:
-    """Plain SHA-256 will do: the secret is 256 random bits, nobody guesses it from its digest."""
-    return sha256(credential.encode()).digest()
-
-
-def _parse(credential: str | None, mark: str) -> tuple[str, bytes]:
-    if credential is None:
-        raise Unauthenticated("This needs a credential: send an API key or token as bearer authorization.")
-    parts = credential.split("_", 2)
-    if len(parts) != 3 or parts[0] != mark:  # noqa: PLR2004 - mark, prefix, secret
-        raise _unknown()
-    return parts[1], _digest(credential)
-
-
-def _unknown() -> Unauthenticated:
-    return Unauthenticated("This credential is unknown, expired or revoked, or of the wrong kind.")
+    def drop(self, which: Callable[[C], bool]) -> None:
+        for prefix in [prefix for prefix, entry in self._entries.items() if which(entry[2])]:
+            del self._entries[prefix]

@@ -9,6 +9,7 @@ import pytest
 
 from hetuflow_server.store.database import Database
 from tests.support.engine import Engine
+from tests.support.identities import Identities, one_server
 
 
 @pytest.fixture
@@ -37,4 +38,20 @@ async def scheduling(database_url: str) -> AsyncIterator[Engine]:
     engine = Engine(database_url, database)
     yield engine
     engine.close()
+    await database.stop()
+
+
+@pytest.fixture
+async def here(database_url: str) -> AsyncIterator[Identities]:
+    """Users, keys and logins on the worker's database, with the namespaces a and b."""
+    database = Database(
+        database_url,
+        pool_size=6,
+        connect_timeout=timedelta(seconds=5),
+        statement_timeout=timedelta(seconds=30),
+    )
+    await database.start()
+    async with database.transaction() as connection:
+        await connection.exec_driver_sql("INSERT INTO sched_namespace (name) VALUES ('a'), ('b')")
+    yield one_server(database_url, database)
     await database.stop()

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from hetuflow_core import messages as m
+from hetuflow_core.identities import AgentTokenRequest
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
@@ -193,8 +194,8 @@ async def servers(
 
 
 async def an_agent(server: Server) -> tuple[Agent, UUID]:
-    token = await server.services.access.create_agent_token(name="t", namespaces=["default"])
-    agent = Agent(server, await server.services.access.agent(token))
+    made = await server.services.agent_tokens.create(ADMIN, AgentTokenRequest("t"))
+    agent = Agent(server, await server.services.access.agent(made.token))
     return agent, await agent.register()
 
 

@@ -6,6 +6,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     ForeignKey,
+    Index,
     Integer,
     LargeBinary,
     PrimaryKeyConstraint,
@@ -14,10 +15,12 @@ from sqlalchemy import (
     UniqueConstraint,
     Uuid,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 
 from hetuflow_core.roles import Role
 from hetuflow_server.store.tables.base import created_now, instant, metadata, one_of, words
 from hetuflow_server.store.tables.catalog import namespace
+from hetuflow_server.store.tables.users import user
 
 api_key = Table(
     "sched_api_key",
@@ -34,8 +37,17 @@ api_key = Table(
     instant("expires_at"),
     instant("last_used_at"),
     instant("revoked_at"),
+    # The user it belongs to and never exceeds; NULL: whoever can write to the database has made it.
+    Column("owner_id", Uuid, ForeignKey(user.c.id, ondelete="CASCADE")),
+    # NULL: all that the role holds.
+    Column("scopes", ARRAY(Text)),
+    # NULL: as many as anybody.
+    Column("requests_per_second", Integer),
+    Column("created_by", Text),
+    Index(None, "owner_id"),
     UniqueConstraint("prefix"),
     one_of("role", Role),
+    CheckConstraint("requests_per_second > 0", name="requests_per_second"),
 )
 
 agent_token = Table(
@@ -48,6 +60,7 @@ agent_token = Table(
     created_now(),
     instant("expires_at"),
     instant("revoked_at"),
+    Column("created_by", Text),
     UniqueConstraint("prefix"),
     CheckConstraint("length(name) BETWEEN 1 AND 128", name="name"),
 )

@@ -144,7 +144,7 @@ def test_since(text: str, at: datetime) -> None:
 
 
 def an_invocation(output: OutputFormat = "table", *, quiet: bool = False) -> Invocation:
-    return Invocation(Connection(None, None), None, output, quiet, ManualClock(NOW))
+    return Invocation(lambda: Connection(None, None), None, output, quiet, ManualClock(NOW))
 
 
 VALUE = QueueSummary(0, 1, 0, 0, None, 0, [])

@@ -18,6 +18,7 @@ from hetuflow_core.errors import (
     NotFound,
     ServerUnreachable,
     TooLarge,
+    TooMany,
     Unauthenticated,
 )
 from hetuflow_core.resources import ServerInfo
@@ -35,7 +36,7 @@ from tests.unit.client.plan_script import REFUSED, URL, good, problem
         (412, Conflict),
         (413, TooLarge),
         (422, Invalid),
-        (429, ServerUnreachable),
+        (429, TooMany),
         (503, ServerUnreachable),
         (405, HetuflowError),
         (500, HetuflowError),

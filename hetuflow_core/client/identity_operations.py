@@ -1,0 +1,189 @@
+"""The REST calls about users, API keys and tokens of agents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import msgspec
+
+from hetuflow_core.client.exchange import Plan, Request, Stream
+from hetuflow_core.client.operations import _get, _pages, _post, _segment
+from hetuflow_core.client.problems import decoded
+from hetuflow_core.client.retrying import answered
+from hetuflow_core.identities import (
+    AgentToken,
+    AgentTokenRequest,
+    ApiKey,
+    ApiKeyRequest,
+    GrantRequest,
+    LoginAnswer,
+    LoginRequest,
+    Me,
+    NewAgentToken,
+    NewApiKey,
+    OwnPasswordRequest,
+    PasswordRequest,
+    RefreshRequest,
+    RevokeRequest,
+    RotateRequest,
+    User,
+    UserRequest,
+)
+from hetuflow_core.resources import Page
+from hetuflow_core.roles import Role
+
+
+def users(*, page_size: int | None = None) -> Stream[User]:
+    """Users by name, fetched page by page."""
+    return (yield from _pages("/users", {"limit": page_size}, Page[User]))
+
+
+def user(name: str) -> Plan[User]:
+    return (yield from _get(_user_path(name), User))
+
+
+def create_user(
+    name: str,
+    *,
+    password: str | None = None,
+    display_name: str | None = None,
+    role: Role | str | None = None,
+    namespace: str | None = None,
+) -> Plan[User]:
+    """Make a user, with a role in a namespace or in all; `Conflict` if there is one of this name."""
+    given = None if role is None else Role(role)
+    return (yield from _post("/users", UserRequest(name, password, display_name, given, namespace), User))
+
+
+def set_password(name: str, password: str | None) -> Plan[User]:
+    """Give a user another password, or none."""
+    request = PasswordRequest(password)
+    return (yield from _post(f"{_user_path(name)}/password", request, User, repeatable=True))
+
+
+def disable_user(name: str) -> Plan[User]:
+    return (yield from _post(f"{_user_path(name)}/disable", None, User, repeatable=True))
+
+
+def enable_user(name: str) -> Plan[User]:
+    return (yield from _post(f"{_user_path(name)}/enable", None, User, repeatable=True))
+
+
+def delete_user(name: str) -> Plan[None]:
+    yield from answered(Request("DELETE", _user_path(name), repeatable=True))
+
+
+def grant(
+    name: str,
+    role: Role | str,
+    *,
+    namespace: str | None = None,
+    also: Sequence[str] = (),
+    without: Sequence[str] = (),
+) -> Plan[User]:
+    """Grant a role in a namespace or in all, in place of what was granted there before."""
+    request = GrantRequest(Role(role), namespace, list(also), list(without))
+    return (yield from _post(f"{_user_path(name)}/grant", request, User, repeatable=True))
+
+
+def revoke(name: str, *, namespace: str | None = None) -> Plan[User]:
+    """Take back what was granted in a namespace, or in all."""
+    return (yield from _post(f"{_user_path(name)}/revoke", RevokeRequest(namespace), User))
+
+
+def api_keys(
+    *, owner: str | None = None, state: str | None = None, page_size: int | None = None
+) -> Stream[ApiKey]:
+    """API keys, newest first, fetched page by page."""
+    query = {"owner": owner, "state": state, "limit": page_size}
+    return (yield from _pages("/api-keys", query, Page[ApiKey]))
+
+
+def api_key(key_id: UUID | str) -> Plan[ApiKey]:
+    return (yield from _get(f"/api-keys/{_segment(key_id)}", ApiKey))
+
+
+def create_api_key(
+    name: str,
+    *,
+    role: Role | str = Role.VIEWER,
+    namespace: str | None = None,
+    scopes: Sequence[str] | None = None,
+    expires_in: str | None = None,
+    requests_per_second: int | None = None,
+    owner: str | None = None,
+) -> Plan[NewApiKey]:
+    """Make an API key; its `key` is shown this once."""
+    request = ApiKeyRequest(
+        name,
+        Role(role),
+        namespace,
+        None if scopes is None else list(scopes),
+        expires_in,
+        requests_per_second,
+        owner,
+    )
+    return (yield from _post("/api-keys", request, NewApiKey))
+
+
+def revoke_api_key(key_id: UUID | str) -> Plan[ApiKey]:
+    request = Request("DELETE", f"/api-keys/{_segment(key_id)}", repeatable=True)
+    return decoded((yield from answered(request)), ApiKey)
+
+
+def rotate_api_key(key_id: UUID | str, *, grace: str = "0s") -> Plan[NewApiKey]:
+    """Make another key like this one, which is good for `grace` longer."""
+    return (yield from _post(f"/api-keys/{_segment(key_id)}/rotate", RotateRequest(grace), NewApiKey))
+
+
+def agent_tokens(*, page_size: int | None = None) -> Stream[AgentToken]:
+    """Tokens of agents, newest first, fetched page by page."""
+    return (yield from _pages("/agent-tokens", {"limit": page_size}, Page[AgentToken]))
+
+
+def agent_token(token_id: UUID | str) -> Plan[AgentToken]:
+    return (yield from _get(f"/agent-tokens/{_segment(token_id)}", AgentToken))
+
+
+def create_agent_token(
+    name: str, *, namespaces: Sequence[str] = ("default",), expires_in: str | None = None
+) -> Plan[NewAgentToken]:
+    """Make a token for agents; its `token` is shown this once."""
+    request = AgentTokenRequest(name, list(namespaces), expires_in)
+    return (yield from _post("/agent-tokens", request, NewAgentToken))
+
+
+def revoke_agent_token(token_id: UUID | str) -> Plan[AgentToken]:
+    request = Request("DELETE", f"/agent-tokens/{_segment(token_id)}", repeatable=True)
+    return decoded((yield from answered(request)), AgentToken)
+
+
+def login(name: str, password: str) -> Plan[LoginAnswer]:
+    """Log in; the access token is then used as the key of another client."""
+    return (yield from _post("/auth/login", LoginRequest(name, password), LoginAnswer))
+
+
+def refresh(refresh_token: str) -> Plan[LoginAnswer]:
+    """Give new tokens for a refresh token, which is good once."""
+    return (yield from _post("/auth/refresh", RefreshRequest(refresh_token), LoginAnswer))
+
+
+def logout() -> Plan[None]:
+    """End the session that the client's token is of."""
+    yield from answered(Request("POST", "/auth/logout"))
+
+
+def change_password(current_password: str, password: str) -> Plan[None]:
+    """Change one's own password; one's other sessions end."""
+    body = msgspec.json.encode(OwnPasswordRequest(current_password, password))
+    yield from answered(Request("POST", "/auth/password", (), body))
+
+
+def who_am_i() -> Plan[Me]:
+    """Who asks, and what it may do where."""
+    return (yield from _get("/auth/me", Me))
+
+
+def _user_path(name: str) -> str:
+    return f"/users/{_segment(name)}"

@@ -1,0 +1,78 @@
+"""`/auth`: logging in and out, and who one is."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from litestar import Request, Router, get, post
+from litestar.di import NamedDependency
+from litestar.params import JSONBody
+
+from hetuflow_core.identities import (
+    LoginAnswer,
+    LoginRequest,
+    Me,
+    NamespaceRights,
+    OwnPasswordRequest,
+    RefreshRequest,
+)
+from hetuflow_server.http.credentials import source_of
+from hetuflow_server.http.guarding import Door, needs
+from hetuflow_server.http.openapi import problems
+from hetuflow_server.services.access import Access
+from hetuflow_server.services.logins import Logins
+from hetuflow_server.services.principals import Principal
+
+_OPEN = needs(Door.OPEN)
+_KNOWN = needs(Door.KNOWN)
+_LIMITED = problems(HTTPStatus.TOO_MANY_REQUESTS)
+
+
+@post("/auth/login", status_code=200, operation_id="login", opt=_OPEN, responses=_LIMITED, security=[])
+async def login(
+    request: Request[Any, Any, Any], data: JSONBody[LoginRequest], logins: NamedDependency[Logins]
+) -> LoginAnswer:
+    """Log in with name and password: an access token for a short while, and a refresh token for longer."""
+    return await logins.log_in(data.name, data.password, source_of(request))
+
+
+@post("/auth/refresh", status_code=200, operation_id="refresh", opt=_OPEN, responses=problems(), security=[])
+async def refresh(data: JSONBody[RefreshRequest], logins: NamedDependency[Logins]) -> LoginAnswer:
+    """Give new tokens for a refresh token, which is good once."""
+    return await logins.refresh(data.refresh_token)
+
+
+@post("/auth/logout", status_code=204, operation_id="logout", opt=_KNOWN, responses=problems())
+async def logout(
+    principal: NamedDependency[Principal],
+    logins: NamedDependency[Logins],
+    access: NamedDependency[Access],
+) -> None:
+    """End the session; its tokens are good no more, within a second on every server."""
+    await logins.log_out(principal)
+    access.forget_session(principal)
+
+
+@post("/auth/password", status_code=204, operation_id="change_own_password", opt=_KNOWN, responses=_LIMITED)
+async def change_own_password(
+    data: JSONBody[OwnPasswordRequest],
+    principal: NamedDependency[Principal],
+    logins: NamedDependency[Logins],
+) -> None:
+    """Change one's own password; one's other sessions end."""
+    await logins.change_password(principal, data.current_password, data.password)
+
+
+@get("/auth/me", operation_id="who_am_i", opt=_KNOWN, responses=problems())
+async def who_am_i(principal: NamedDependency[Principal]) -> Me:
+    """Who asks, and what it may do where."""
+    rights = [NamespaceRights(name, sorted(held)) for name, held in sorted(principal.rights.named.items())]
+    if principal.rights.everywhere:
+        rights.insert(0, NamespaceRights(None, sorted(principal.rights.everywhere)))
+    return Me(principal.id, principal.kind.value, principal.name, principal.source, rights)
+
+
+auth_router = Router(
+    "/api/v1", route_handlers=[login, refresh, logout, change_own_password, who_am_i], tags=["auth"]
+)

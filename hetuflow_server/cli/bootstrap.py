@@ -1,0 +1,42 @@
+"""Commands that work on the database when no key is at hand: the first key needs no key."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from hetuflow_core.client import Hetuflow
+from hetuflow_core.roles import Role
+from hetuflow_core.runtime.clock import Clock, SystemClock
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_server.app.store import open_store
+from hetuflow_server.cli.invocation import Invocation
+from hetuflow_server.services.principals import Principal
+from hetuflow_server.settings import StoreSettings
+from hetuflow_server.store.database import Database
+
+T = TypeVar("T")
+
+# Whoever can write to the database may do everything.
+OPERATOR_OF_THE_DATABASE: Final = Principal.with_role("database", Role.ADMIN)
+
+
+def on_server_or_database(
+    invocation: Invocation,
+    config_path: Path | None,
+    on_server: Callable[[Hetuflow], T],
+    on_database: Callable[[Database, Clock], Awaitable[T]],
+) -> T:
+    """Ask the server if a key is at hand, do it on the database otherwise."""
+    if invocation.connection.api_key is not None:
+        with invocation.client() as client:
+            return on_server(client)
+    settings = load_settings(StoreSettings, config_path=config_path)
+
+    async def do_it() -> T:
+        async with open_store(settings.database) as database:
+            return await on_database(database, SystemClock())
+
+    return asyncio.run(do_it())

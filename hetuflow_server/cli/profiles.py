@@ -1,0 +1,131 @@
+"""Named profiles: where a server is and how to get in, in a file that only its owner may read."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from hetuflow_core.errors import HostBlocked, NotFound
+
+PROFILE_VARIABLE: Final = "HETUFLOW_PROFILE"
+DEFAULT_PROFILE: Final = "default"
+# A token that is about to end is not worth a request.
+SOON: Final = timedelta(seconds=30)
+
+
+class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
+    url: str
+    # One of the two ways in.
+    api_key: str | None = None
+    user: str | None = None
+    access_token: str | None = None
+    refresh_token: str | None = None
+    expires_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"Profile({self.url!r}, user={self.user!r})"
+
+    @property
+    def credential(self) -> str | None:
+        return self.api_key or self.access_token
+
+
+class _File(msgspec.Struct, frozen=True):
+    current: str | None = None
+    profiles: dict[str, Profile] = {}
+
+
+class Profiles:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def of_user(cls, env: Mapping[str, str]) -> Profiles:
+        """Return those of the person at the keyboard."""
+        home = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".config")
+        return cls(Path(home) / "hetuflow" / "profiles.json")
+
+    @property
+    def current(self) -> str | None:
+        return self._read().current
+
+    def all(self) -> dict[str, Profile]:
+        return self._read().profiles
+
+    def get(self, name: str) -> Profile:
+        profile = self._read().profiles.get(name)
+        if profile is None:
+            raise NotFound(
+                f"There is no profile {name}: `hetuflow login --profile {name}` makes it.",
+                code="profile.not_found",
+            )
+        return profile
+
+    def put(self, name: str, profile: Profile, *, use: bool) -> None:
+        with self.locked():
+            file = self._read()
+            current = name if use or file.current is None else file.current
+            self._write(_File(current, {**file.profiles, name: profile}))
+
+    def replace_locked(self, name: str, profile: Profile) -> None:
+        """Put a profile in the place of another while the caller holds the lock."""
+        file = self._read()
+        self._write(_File(file.current, {**file.profiles, name: profile}))
+
+    def use(self, name: str) -> None:
+        with self.locked():
+            self.get(name)
+            self._write(_File(name, self._read().profiles))
+
+    def remove(self, name: str) -> None:
+        with self.locked():
+            self.get(name)
+            file = self._read()
+            left = {one: profile for one, profile in file.profiles.items() if one != name}
+            self._write(_File(None if file.current == name else file.current, left))
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let one command at a time change the file; a refresh token is good once."""
+        with self._explained():
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+    def _read(self) -> _File:
+        with self._explained():
+            try:
+                return msgspec.json.decode(self.path.read_bytes(), type=_File)
+            except FileNotFoundError:
+                return _File()
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                raise HostBlocked(
+                    f"{self.path} is not what `hetuflow login` writes: remove it and log in again."
+                ) from None
+
+    def _write(self, file: _File) -> None:
+        with self._explained():
+            # mkstemp makes it readable to its owner alone, before anything is in it.
+            handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".profiles-")
+            with os.fdopen(handle, "wb") as out:
+                out.write(msgspec.json.format(msgspec.json.encode(file), indent=2))
+            Path(name).replace(self.path)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HostBlocked(f"{self.path} cannot be used ({error.strerror}).") from error

@@ -1,0 +1,87 @@
+"""Tokens of agents as rows that are listed and revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.identities import AgentToken
+from hetuflow_server.store.api_keys import STATE
+from hetuflow_server.store.connection import Connection
+
+_SHOWN = f"""
+SELECT t.id, t.prefix, t.name, {STATE.format("t")} AS state, t.created_at, t.created_by, t.expires_at,
+       t.revoked_at,
+       coalesce((SELECT array_agg(n.name ORDER BY n.name) FROM sched_agent_token_namespace m
+                 JOIN sched_namespace n ON n.id = m.namespace_id
+                 WHERE m.token_id = t.id), '{{}}') AS namespaces,
+       (SELECT count(*) FROM sched_agent a WHERE a.token_id = t.id) AS agents,
+       (SELECT max(a.last_seen_at) FROM sched_agent a WHERE a.token_id = t.id) AS last_used_at
+FROM sched_agent_token t"""
+
+_LIST = f"{_SHOWN} WHERE (%(before)s::uuid IS NULL OR t.id < %(before)s) ORDER BY t.id DESC LIMIT %(limit)s"
+
+_INSERT = """
+INSERT INTO sched_agent_token (id, prefix, digest, name, expires_at, created_by)
+VALUES (%(id)s, %(prefix)s, %(digest)s, %(name)s, %(expires_at)s, %(created_by)s)"""
+
+_ADD_NAMESPACES = """
+INSERT INTO sched_agent_token_namespace (token_id, namespace_id)
+SELECT %(id)s, namespace_id FROM unnest(%(namespaces)s::integer[]) AS namespace_id"""
+
+_REVOKE = """
+UPDATE sched_agent_token SET revoked_at = coalesce(revoked_at, clock_timestamp())
+WHERE id = %(id)s RETURNING id"""
+
+
+async def insert(
+    connection: Connection,
+    *,
+    id_: UUID,
+    prefix: str,
+    digest: bytes,
+    name: str,
+    namespace_ids: Sequence[int],
+    expires_at: datetime | None,
+    created_by: str | None,
+) -> None:
+    await connection.exec_driver_sql(
+        _INSERT,
+        {
+            "id": id_,
+            "prefix": prefix,
+            "digest": digest,
+            "name": name,
+            "expires_at": expires_at,
+            "created_by": created_by,
+        },
+    )
+    await connection.exec_driver_sql(_ADD_NAMESPACES, {"id": id_, "namespaces": list(namespace_ids)})
+
+
+async def listed(connection: Connection, *, before: UUID | None, limit: int) -> list[AgentToken]:
+    """Return tokens, newest first."""
+    rows = await connection.exec_driver_sql(_LIST, {"before": before, "limit": limit})
+    return [_shown(row) for row in rows]
+
+
+async def count(connection: Connection, cap: int) -> int:
+    row = await connection.exec_driver_sql(
+        "SELECT count(*) FROM (SELECT FROM sched_agent_token LIMIT %(cap)s) counted", {"cap": cap}
+    )
+    return int(row.scalar_one())
+
+
+async def by_id(connection: Connection, id_: UUID) -> AgentToken | None:
+    row = (await connection.exec_driver_sql(f"{_SHOWN} WHERE t.id = %(id)s", {"id": id_})).one_or_none()
+    return _shown(row) if row else None
+
+
+async def revoke(connection: Connection, id_: UUID) -> bool:
+    return (await connection.exec_driver_sql(_REVOKE, {"id": id_})).first() is not None
+
+
+def _shown(row: Any) -> AgentToken:
+    return AgentToken(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
