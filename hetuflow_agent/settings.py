@@ -278,6 +278,7 @@ class AgentSettings(Settings):
         "server": "hetuflow",
         "leader": "hetuflow",
         "auth": "hetuflow",
+        "oidc": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
     }

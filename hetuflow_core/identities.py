@@ -166,6 +166,13 @@ class RefreshRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     refresh_token: str
 
 
+class OidcCodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`POST /auth/oidc/token`: the code that came through the browser, and what its challenge was made of."""
+
+    code: str
+    verifier: str
+
+
 class OwnPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`POST /auth/password`."""
 

@@ -15,7 +15,7 @@ from hetuflow_core.errors import Fault
 from hetuflow_core.runtime.config_keys import Derived, Key, Secret, Section, Settings
 from hetuflow_core.runtime.config_log import LogSettings
 from hetuflow_core.runtime.config_rules import host_fault, http_url_fault, whole_seconds_fault
-from hetuflow_server.auth_settings import AuthSettings
+from hetuflow_server.auth_settings import AuthSettings, OidcSettings
 
 _POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
 _HIGHEST_PORT = 65_535
@@ -295,6 +295,7 @@ class ServerSettings(Settings):
     server: HttpSettings
     leader: LeaderSettings
     auth: AuthSettings
+    oidc: OidcSettings
     agents: AgentsSettings
     retention: RetentionSettings
     log: LogSettings
@@ -313,6 +314,7 @@ class StoreSettings(Settings):
         "server": "hetuflow",
         "leader": "hetuflow",
         "auth": "hetuflow",
+        "oidc": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
         **_FOREIGN,

@@ -239,6 +239,7 @@ class AsyncHetuflow(AwaitedTransport):
     revoke_agent_token = _call(identity_operations.revoke_agent_token)
     login = _call(identity_operations.login)
     refresh = _call(identity_operations.refresh)
+    exchange_oidc_code = _call(identity_operations.exchange_oidc_code)
     logout = _call(identity_operations.logout)
     change_password = _call(identity_operations.change_password)
     who_am_i = _call(identity_operations.who_am_i)

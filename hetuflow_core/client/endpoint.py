@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -30,6 +32,11 @@ class Endpoint:
     @property
     def encrypted(self) -> bool:
         return self.url.startswith("https:")
+
+
+def s256(verifier: str) -> str:
+    """The challenge of a verifier, as PKCE has it."""
+    return urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("=")
 
 
 def checked_url(url: str) -> str:

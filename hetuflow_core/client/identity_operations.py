@@ -22,6 +22,7 @@ from hetuflow_core.identities import (
     Me,
     NewAgentToken,
     NewApiKey,
+    OidcCodeRequest,
     OwnPasswordRequest,
     PasswordRequest,
     RefreshRequest,
@@ -167,6 +168,11 @@ def login(name: str, password: str) -> Plan[LoginAnswer]:
 def refresh(refresh_token: str) -> Plan[LoginAnswer]:
     """Give new tokens for a refresh token, which is good once."""
     return (yield from _post("/auth/refresh", RefreshRequest(refresh_token), LoginAnswer))
+
+
+def exchange_oidc_code(code: str, verifier: str) -> Plan[LoginAnswer]:
+    """Give tokens for the code of a login that was begun in a browser."""
+    return (yield from _post("/auth/oidc/token", OidcCodeRequest(code, verifier), LoginAnswer))
 
 
 def logout() -> Plan[None]:

@@ -24,6 +24,7 @@ from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
 from hetuflow_server.api.limits import limits_router
 from hetuflow_server.api.namespaces import namespaces_router
+from hetuflow_server.api.oidc import oidc_router
 from hetuflow_server.api.principals import provide_principal
 from hetuflow_server.api.schedule_previews import schedule_previews_router
 from hetuflow_server.api.schedules import schedules_router
@@ -34,6 +35,7 @@ from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
 from hetuflow_server.api.users import users_router
 from hetuflow_server.app.cluster import Cluster, Handover
+from hetuflow_server.app.identity import Identity
 from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.app.store import open_database
 from hetuflow_server.gateway.calls import Gateway
@@ -78,6 +80,7 @@ from hetuflow_server.services.logins import LoginLimits, Logins
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.namespace_load import NamespaceLoad
 from hetuflow_server.services.namespaces import Namespaces
+from hetuflow_server.services.oidc_logins import OidcLogins
 from hetuflow_server.services.overview import Overview
 from hetuflow_server.services.passwords import Passwords
 from hetuflow_server.services.placement_classes import PlacementClasses
@@ -141,6 +144,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
     waiting = _Farewell(services.hints)
     return [
         services.database,
+        *([services.identity.provider] if services.identity.provider else []),
         timers,
         cluster.leadership,
         *loops,
@@ -167,7 +171,8 @@ class Services:
         self.passwords = Passwords()
         tokens = AccessTokens(settings.server.secret_key.reveal(), clock, lifetime=auth.token_lifetime)
         rates = RequestRates(clock, requests_per_second=auth.requests_per_second)
-        self.access = Access(database, clock, rates, tokens)
+        self.identity = Identity(settings, clock)
+        self.access = Access(database, clock, rates, tokens, self.identity.verifiers)
         self.logins = Logins(
             database,
             self.passwords,
@@ -175,6 +180,9 @@ class Services:
             clock,
             session_lifetime=auth.session_lifetime,
             limits=LoginLimits(auth.attempts_per_user, auth.attempts_per_source),
+        )
+        self.oidc_logins = OidcLogins(
+            database, self.identity.provider, self.identity.claimed, self.logins, clock
         )
         self.users = Users(database, self.passwords, clock)
         self.api_keys = ApiKeys(database, clock)
@@ -223,6 +231,7 @@ class Services:
             "readiness": readiness,
             "access": self.access,
             "logins": self.logins,
+            "oidc_logins": self.oidc_logins,
             "users": self.users,
             "api_keys": self.api_keys,
             "agent_tokens": self.agent_tokens,
@@ -332,7 +341,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
     return Litestar(
         [
             *(healthz, readyz, system_router),
-            *(auth_router, users_router, api_keys_router),
+            *(auth_router, oidc_router, users_router, api_keys_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),

@@ -10,8 +10,10 @@ import click
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.client.endpoint import DEFAULT_URL, checked_url
 from hetuflow_core.errors import Denied
+from hetuflow_core.identities import LoginAnswer
 from hetuflow_server.cli.connection import logged_in
 from hetuflow_server.cli.invocation import Invocation, server_command
+from hetuflow_server.cli.loading import load
 from hetuflow_server.cli.profiles import DEFAULT_PROFILE, Profile, Profiles
 from hetuflow_server.cli.user import password_stdin_option, read_password
 
@@ -19,9 +21,12 @@ from hetuflow_server.cli.user import password_stdin_option, read_password
 @click.command("login")
 @click.option("-u", "--user", default=None, metavar="NAME", help="Who logs in; asked for if not given.")
 @password_stdin_option
+@click.option("--oidc", is_flag=True, help="Log in through the identity provider, in a browser.")
 @click.option("--with-key", is_flag=True, help="Keep the API key of --api-key instead of logging in.")
 @server_command
-def login(invocation: Invocation, *, user: str | None, password_stdin: bool, with_key: bool) -> None:
+def login(
+    invocation: Invocation, *, user: str | None, password_stdin: bool, oidc: bool, with_key: bool
+) -> None:
     """Log in and remember it under a profile: commands need no --url and no --api-key any more.
 
     Example: hetuflow login --url https://hetuflow.example.com -u ann --profile work
@@ -32,6 +37,11 @@ def login(invocation: Invocation, *, user: str | None, password_stdin: bool, wit
     now = invocation.clock.now()
     if with_key:
         profile = _with_key(invocation, url)
+    elif oidc:
+        answer: LoginAnswer = load("hetuflow_server.cli.oidc_login:log_in_through_browser")(
+            url, invocation.note
+        )
+        profile = logged_in(url, answer, now)
     else:
         who = user or click.prompt("User", err=True)
         password = read_password(stdin=password_stdin, confirm=False)

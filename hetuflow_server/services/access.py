@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import hmac
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from hashlib import sha256
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from hetuflow_core.permissions import Rights, rights_of
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.access_tokens import AccessTokens, looks_like_jwt
+from hetuflow_server.services.access_tokens import AccessClaims, AccessTokens, looks_like_jwt
 from hetuflow_server.services.api_keys import rights_of_key
 from hetuflow_server.services.credentials import (
     AGENT_TOKEN_MARK,
     API_KEY_MARK,
     digest_of,
+    new_id,
     parse_credential,
     unknown_credential,
 )
 from hetuflow_server.services.principals import Principal, PrincipalKind
 from hetuflow_server.services.request_rates import RequestRates
-from hetuflow_server.store import access as store, sessions as session_store, users as user_store
+from hetuflow_server.services.verifiers import IdentityVerifier, remote_id
+from hetuflow_server.store import (
+    access as store,
+    agent_tokens as token_store,
+    sessions as session_store,
+    users as user_store,
+)
 from hetuflow_server.store.access import ApiKeyRow
+from hetuflow_server.store.agent_tokens import RemoteToken
 from hetuflow_server.store.database import Connection, Database
 
 # How long a credential that was right is believed without asking the database: revoking takes this long.
@@ -52,9 +61,16 @@ class _Known:
 
 class Access:
     def __init__(
-        self, database: Database, clock: Clock, rates: RequestRates, tokens: AccessTokens | None = None
+        self,
+        database: Database,
+        clock: Clock,
+        rates: RequestRates,
+        tokens: AccessTokens | None = None,
+        verifiers: Sequence[IdentityVerifier] = (),
     ) -> None:
         self._database = database
+        self._clock = clock
+        self._verifiers = verifiers
         self._rates = rates
         # None: nobody logs in here.
         self._tokens = tokens
@@ -65,42 +81,47 @@ class Access:
 
     async def principal(self, credential: str | None, source: str | None = None) -> Principal:
         """Return who asks, from where; refuse who is unknown, and who asks too often."""
-        if self._tokens is not None and credential is not None and looks_like_jwt(credential):
-            known = await self._session(self._tokens, credential)
-        else:
-            known = await self._key(credential)
-            self._used.add(known.principal.id)
+        known = await self._recognised(credential)
         self._rates.count(known.principal.id, known.requests_per_second)
         return replace(known.principal, source=source)
+
+    async def _recognised(self, credential: str | None) -> _Known:
+        if credential is None or credential.startswith(f"{API_KEY_MARK}_"):
+            known = await self._key(credential)
+            self._used.add(known.principal.id)
+            return known
+        digest = digest_of(credential)
+        if (known_already := self._sessions.get(digest.hex(), digest)) is not None:
+            return known_already
+        claims = self._tokens.read(credential) if self._tokens and looks_like_jwt(credential) else None
+        known = await (self._session(claims) if claims else self._remote(credential))
+        self._sessions.put(digest.hex(), digest, known, until=claims.expires_at if claims else None)
+        return known
 
     def forget_session(self, principal: Principal) -> None:
         """Believe a session no more that has just been ended here."""
         self._sessions.drop(lambda known: known.principal.session_id == principal.session_id)
 
-    async def _session(self, tokens: AccessTokens, credential: str) -> _Known:
-        digest = digest_of(credential)
-        if (known := self._sessions.get(digest.hex(), digest)) is None:
-            claims = tokens.read(credential)
-            if claims is None:
+    async def _session(self, claims: AccessClaims) -> _Known:
+        async with self._database.transaction() as connection:
+            row = await session_store.valid_session(connection, claims.session_id)
+            if row is None:
                 raise unknown_credential()
-            async with self._database.transaction() as connection:
-                row = await session_store.valid_session(connection, claims.session_id)
-                if row is None:
-                    raise unknown_credential()
-                rights = await completed(connection, rights_of(user_store.grants_from(row.grants)))
-            known = _Known(
-                Principal(
-                    row.user_id,
-                    PrincipalKind.USER,
-                    row.name,
-                    rights,
-                    user_id=row.user_id,
-                    session_id=row.id,
-                ),
-                None,
-            )
-            self._sessions.put(digest.hex(), digest, known, until=claims.expires_at)
-        return known
+            rights = await completed(connection, rights_of(user_store.grants_from(row.grants)))
+        principal = Principal(
+            row.user_id, PrincipalKind.USER, row.name, rights, user_id=row.user_id, session_id=row.id
+        )
+        return _Known(principal, None)
+
+    async def _remote(self, credential: str) -> _Known:
+        for verifier in self._verifiers:
+            user = await verifier.user(credential)
+            if user is not None:
+                async with self._database.transaction() as connection:
+                    rights = await completed(connection, rights_of(user.grants))
+                id_ = remote_id(verifier.name, user.subject)
+                return _Known(Principal(id_, PrincipalKind.REMOTE, user.name, rights), None)
+        raise unknown_credential()
 
     async def _key(self, credential: str | None) -> _Known:
         prefix, digest = parse_credential(credential, API_KEY_MARK)
@@ -116,6 +137,8 @@ class Access:
         return known
 
     async def agent(self, credential: str | None) -> AgentCredential:
+        if credential is not None and self._verifiers and not credential.startswith(f"{AGENT_TOKEN_MARK}_"):
+            return await self._remote_agent(credential)
         prefix, digest = parse_credential(credential, AGENT_TOKEN_MARK)
         if (agent := self._agents.get(prefix, digest)) is None:
             async with self._database.transaction() as connection:
@@ -125,6 +148,27 @@ class Access:
             agent = AgentCredential(row.id, row.namespaces)
             self._agents.put(prefix, digest, agent)
         return agent
+
+    async def _remote_agent(self, credential: str) -> AgentCredential:
+        """Return an agent that a verifier vouches for; it has a row like a token, which can be revoked."""
+        digest = digest_of(credential)
+        if (agent := self._agents.get(digest.hex(), digest)) is None:
+            vouched = await self._vouched_agent(credential)
+            async with self._database.transaction() as connection:
+                row = await token_store.ensure_remote(connection, new_id(self._clock), vouched)
+            if row is None:
+                raise unknown_credential()
+            agent = AgentCredential(row.id, row.namespaces)
+            self._agents.put(digest.hex(), digest, agent)
+        return agent
+
+    async def _vouched_agent(self, credential: str) -> RemoteToken:
+        for verifier in self._verifiers:
+            found = await verifier.agent(credential)
+            if found is not None:
+                mark = sha256(found.subject.encode()).hexdigest()[:16]
+                return RemoteToken(f"{verifier.name}-{mark}", verifier.name, found.name, found.namespaces)
+        raise unknown_credential()
 
     async def flush_uses(self) -> int:
         """Write down which keys were used, in one statement for all of them."""

@@ -54,6 +54,8 @@ class ApiKeys:
         own = rights_of_key(asked.role, asked.namespace, asked.scopes)
         if not principal.rights.covers(own):
             raise _exceeds(principal)
+        if principal.kind is PrincipalKind.REMOTE:
+            raise Denied("Who is known to an identity provider only has no keys: make a user for it.")
         made = make_credential(API_KEY_MARK, self._clock)
         async with self._database.transaction() as connection:
             owner_id = await self._owner(connection, principal, asked.owner)

@@ -20,7 +20,7 @@ from hetuflow_server.services.access_tokens import AccessTokens
 from hetuflow_server.services.credentials import digest_of, new_id
 from hetuflow_server.services.passwords import Passwords, check_password
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.store import sessions as store, users as user_store
+from hetuflow_server.store import oidc as oidc_store, sessions as store, users as user_store
 from hetuflow_server.store.database import Connection, Database
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.logins")
@@ -134,6 +134,7 @@ class Logins:
         """Forget what has ended; returns 0 because it can wait for the next round."""
         async with self._database.transaction() as connection:
             await store.purge(connection)
+            await oidc_store.purge(connection)
         return 0
 
     async def _count_attempt(self, name: str, source: str | None) -> list[bytes]:

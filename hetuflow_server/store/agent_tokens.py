@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from hetuflow_core.identities import AgentToken
+from hetuflow_server.store.access import AgentTokenRow
 from hetuflow_server.store.api_keys import STATE
 from hetuflow_server.store.connection import Connection
 
@@ -34,6 +36,47 @@ SELECT %(id)s, namespace_id FROM unnest(%(namespaces)s::integer[]) AS namespace_
 _REVOKE = """
 UPDATE sched_agent_token SET revoked_at = coalesce(revoked_at, clock_timestamp())
 WHERE id = %(id)s RETURNING id"""
+
+
+# Its digest is of nothing that exists: only the verifier can vouch for it.
+_ENSURE_REMOTE = """
+INSERT INTO sched_agent_token (id, prefix, digest, name, created_by)
+VALUES (%(id)s, %(prefix)s, sha256(convert_to(gen_random_uuid()::text || gen_random_uuid()::text, 'UTF8')),
+        %(name)s, %(verifier)s)
+ON CONFLICT (prefix) DO UPDATE SET name = excluded.name
+RETURNING id, revoked_at IS NULL AS good"""
+
+_SET_NAMESPACES = """
+WITH wanted AS (SELECT id, name FROM sched_namespace WHERE name = ANY(%(names)s::text[])),
+     gone AS (DELETE FROM sched_agent_token_namespace
+              WHERE token_id = %(id)s AND namespace_id NOT IN (SELECT id FROM wanted)),
+     added AS (INSERT INTO sched_agent_token_namespace (token_id, namespace_id)
+               SELECT %(id)s, id FROM wanted ON CONFLICT DO NOTHING)
+SELECT name, id FROM wanted ORDER BY name"""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteToken:
+    """What a verifier says of an agent, as a row among the tokens."""
+
+    prefix: str
+    verifier: str
+    name: str
+    namespaces: Sequence[str]
+
+
+async def ensure_remote(connection: Connection, id_: UUID, said: RemoteToken) -> AgentTokenRow | None:
+    """Return the row of an agent that a verifier vouches for, made if it is new; None once it was revoked."""
+    row = (
+        await connection.exec_driver_sql(
+            _ENSURE_REMOTE,
+            {"id": id_, "prefix": said.prefix, "name": said.name, "verifier": said.verifier},
+        )
+    ).one()
+    if not row.good:
+        return None
+    found = await connection.exec_driver_sql(_SET_NAMESPACES, {"id": row.id, "names": list(said.namespaces)})
+    return AgentTokenRow(row.id, b"", {one.name: one.id for one in found})
 
 
 async def insert(

@@ -40,6 +40,9 @@ OPEN_CALLS = {
     # Whoever says nothing is told what is missing.
     ("POST", "/api/v1/auth/login"): 422,
     ("POST", "/api/v1/auth/refresh"): 422,
+    ("GET", "/api/v1/auth/oidc/login"): 404,
+    ("GET", "/api/v1/auth/oidc/callback"): 401,
+    ("POST", "/api/v1/auth/oidc/token"): 422,
 }
 
 

@@ -236,7 +236,7 @@ async def test_only_digests_are_kept(here: Identities) -> None:
         ]
     for secret in (PASSWORD, answer.refresh_token, answer.access_token, key.key, token.token):
         assert secret not in str(rows)
-        assert secret.rpartition("_")[2] not in str(rows)
+        assert secret.split("_", 2)[-1] not in str(rows)
     assert "$argon2id$" in str(rows)
 
 

@@ -99,6 +99,7 @@ def test_the_variables_other_programs_rely_on() -> None:
     assert {name for name, secret in variables.items() if secret} == {
         "HETUFLOW_DATABASE__URL",
         "HETUFLOW_SERVER__SECRET_KEY",
+        "HETUFLOW_OIDC__CLIENT_SECRET",
         "HETUFLOW_AGENT__TOKEN",
     }
 

@@ -108,3 +108,16 @@ login_rate = Table(
     Column("refused", Boolean, nullable=False),
     created_now("updated_at"),
 )
+
+# A login that is under way at an identity provider, and after it the code that a command gets its tokens for.
+oidc_login = Table(
+    "sched_oidc_login",
+    metadata,
+    Column("state_digest", LargeBinary, primary_key=True),
+    words("nonce"),
+    words("verifier"),
+    Column("redirect", Text),
+    Column("challenge", Text),
+    Column("user_id", Uuid, ForeignKey(user.c.id, ondelete="CASCADE")),
+    instant("expires_at", required=True),
+)

@@ -1,13 +1,13 @@
 """Users, their grants and sessions; owners, scopes and rates of API keys.
 
-Revision ID: 0013
-Revises: 0012
+Revision ID: 0014
+Revises: 0013
 """
 
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 branch_labels = None
 depends_on = None
 
@@ -96,6 +96,20 @@ STATEMENTS = (
         CONSTRAINT sched_login_rate_pkey PRIMARY KEY (bucket)
     )
     """,
+    """
+    CREATE TABLE sched_oidc_login (
+        state_digest BYTEA NOT NULL,
+        nonce TEXT NOT NULL,
+        verifier TEXT NOT NULL,
+        redirect TEXT,
+        challenge TEXT,
+        user_id UUID,
+        expires_at TIMESTAMP WITH TIME ZONE NOT NULL,
+        CONSTRAINT sched_oidc_login_pkey PRIMARY KEY (state_digest),
+        CONSTRAINT sched_oidc_login_user_id_fkey
+            FOREIGN KEY (user_id) REFERENCES sched_user (id) ON DELETE CASCADE
+    )
+    """,
 )
 
 
@@ -105,6 +119,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.execute("DROP TABLE sched_oidc_login")
     op.execute("DROP TABLE sched_login_rate")
     op.execute("DROP TABLE sched_session")
     op.execute("ALTER TABLE sched_agent_token DROP COLUMN created_by")
