@@ -22,7 +22,8 @@ T = TypeVar("T")
 
 
 class Passwords:
-    def __init__(self) -> None:
+    def __init__(self, *, most_waiting: int = _MOST_WAITING) -> None:
+        self._most_waiting = most_waiting
         self._hasher = PasswordHasher(time_cost=2, memory_cost=32 * 1024, parallelism=1)
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="password")
         self._waiting = 0
@@ -50,7 +51,7 @@ class Passwords:
 
     async def _run(self, work: Callable[[], T]) -> T:
         """Do it in a thread; refuse when so many wait that the last would wait for long."""
-        if self._waiting >= _MOST_WAITING:
+        if self._waiting >= self._most_waiting:
             raise TooMany(
                 "Too many are logging in at this moment: try again in a few seconds.", retry_after=5
             )

@@ -191,6 +191,13 @@ async def test_what_has_ended_is_forgotten(here: Identities) -> None:
     assert me.session_id is not None
 
 
+async def test_more_than_can_be_hashed_soon_are_put_off() -> None:
+    passwords = Passwords(most_waiting=3)
+    results = await asyncio.gather(*(passwords.hash(PASSWORD) for _ in range(6)), return_exceptions=True)
+    assert sum(isinstance(one, TooMany) for one in results) == 3
+    assert (await passwords.hash(PASSWORD)).startswith("$argon2id$")
+
+
 async def test_old_hashes_are_made_anew_at_login(here: Identities) -> None:
     await make_user(here, "ann", Role.VIEWER)
     weak = PasswordHasher(time_cost=1, memory_cost=1024, parallelism=1).hash(PASSWORD)

@@ -20,7 +20,7 @@ from hetuflow_server.services.access import Access
 from hetuflow_server.services.oidc_logins import Claimed, OidcLogins
 from hetuflow_server.services.oidc_provider import Client, OidcProvider
 from hetuflow_server.services.request_rates import RequestRates
-from hetuflow_server.services.verifiers import OidcTokens, load_verifiers
+from hetuflow_server.services.verifiers import OidcTokens
 from tests.support.identities import PASSWORD, ROOT, SOURCE, Identities, make_user
 from tests.support.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, identity_provider
 
@@ -216,8 +216,3 @@ async def test_tokens_of_the_provider_open_the_api_and_the_gateway(
     here.clock.advance(6)
     with pytest.raises(Unauthenticated):
         await access.agent(elsewhere.token("hetuflow-api"))
-
-
-def test_a_verifier_that_nobody_brings_is_named() -> None:
-    with pytest.raises(Exception, match="names nowhere, which no installed package brings"):
-        load_verifiers(["nowhere"])
