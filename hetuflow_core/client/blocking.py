@@ -17,6 +17,7 @@ from hetuflow_core.client import (
     agent_operations,
     calendar_operations,
     cluster_operations,
+    daemon_operations,
     event_operations,
     following,
     identity_operations,
@@ -278,3 +279,11 @@ class Hetuflow(BlockingTransport):
     backfill_by_id = _call(schedule_operations.backfill_by_id)
     cancel_backfill = _call(schedule_operations.cancel_backfill)
     follow_backfill = _iteration(schedule_operations.follow_backfill)
+    daemons = _iteration(daemon_operations.daemons)
+    daemon = _call(daemon_operations.daemon)
+    daemon_by_id = _call(daemon_operations.daemon_by_id)
+    stop_daemon = _call(daemon_operations.stop_daemon)
+    start_daemon = _call(daemon_operations.start_daemon)
+    scale_daemon = _call(daemon_operations.scale_daemon)
+    restart_daemon = _call(daemon_operations.restart_daemon)
+    daemon_history = _iteration(daemon_operations.daemon_history)

@@ -19,6 +19,7 @@ from hetuflow_server.api.artifacts import artifacts_router
 from hetuflow_server.api.auth import auth_router
 from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
+from hetuflow_server.api.daemons import daemons_router
 from hetuflow_server.api.events import events_router
 from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
@@ -67,6 +68,7 @@ from hetuflow_server.services.backfills import Backfills
 from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.claiming import Claiming
+from hetuflow_server.services.daemon_actions import DaemonActions
 from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.events import Events
 from hetuflow_server.services.following import Following
@@ -218,6 +220,7 @@ class Services:
         self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
         self.calendar_actions = CalendarActions(database, clock)
         self.schedules = Schedules(database)
+        self.daemon_actions = DaemonActions(database, self.hints, self.schedules, clock)
         self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
         self.schedule_previews = SchedulePreviews(database, clock)
         self.events = Events(database)
@@ -245,6 +248,7 @@ class Services:
             "calendar_actions": self.calendar_actions,
             "schedules": self.schedules,
             "backfills": self.backfills,
+            "daemon_actions": self.daemon_actions,
             "schedule_previews": self.schedule_previews,
             "events": self.events,
             "overview": self.overview,
@@ -345,7 +349,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
-            *(servers_router, namespaces_router, events_router),
+            *(servers_router, namespaces_router, events_router, daemons_router),
         ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},

@@ -20,6 +20,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "hetuflow_server.cli.schedule:schedule_group",
         "List, pause, resume and backfill schedules.",
     ),
+    "daemon": (
+        "hetuflow_server.cli.daemon:daemon_group",
+        "List, stop, start, scale and restart daemons.",
+    ),
     "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
     "event": ("hetuflow_server.cli.event:event_group", "Emit, list, show and replay events."),
     "limit": ("hetuflow_server.cli.limit:limit_group", "List, define and change limits."),
