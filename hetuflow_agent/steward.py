@@ -85,6 +85,7 @@ class Steward:
         wanted = _read(payload, Shutdown)
         self._runner.take_work(False)
         self._leaving = True
+        self._runner.end_daemons()
         running = len(self._runner.attempts())
         return Done(
             {

@@ -67,6 +67,7 @@ class Runner:
         """Give back what has not started; leave, await or end what runs. The reporter takes it from there."""
         self._stopping = True
         if self._on_stop is OnStop.DRAIN:
+            self.end_daemons()
             for attempt in self.attempts():
                 if not attempt.runs:
                     attempt.leave()
@@ -83,6 +84,12 @@ class Runner:
         if self._tasks:
             await asyncio.gather(*(asyncio.to_thread(attempt.kill) for attempt in self.attempts()))
             await self._wait(_LAST_WAIT)
+
+    def end_daemons(self) -> None:
+        """Whoever waits until nothing runs here would wait for ever for these; others get them."""
+        for attempt in self.attempts():
+            if attempt.assignment.slot is not None:
+                attempt.request_end(Ending.AGENT_SHUTDOWN)
 
     def lose_place(self) -> None:
         """Another process is this agent now: nothing of ours may go on. From any thread."""

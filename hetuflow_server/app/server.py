@@ -316,7 +316,9 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
     )
     staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
     staging.when_due(staging_loop.wake)
-    daemons = DaemonKeeper(services.database, cluster.ownership, services.settler, services.hints)
+    daemons = DaemonKeeper(
+        services.database, cluster.ownership, services.settler, services.hints, services.clock
+    )
     daemons_loop = cluster.roles.owner_loop("daemons", daemons.run_once, look=daemons.look, every=1.0)
     daemons.when_changed(daemons_loop.wake)
     return [

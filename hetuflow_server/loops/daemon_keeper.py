@@ -14,6 +14,7 @@ from uuid import UUID
 import structlog
 
 from hetuflow_core.daemon import End, EndReason, Retire, Start, Untie
+from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.daemon_slots import DaemonSlots, Observation
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import Settler
@@ -24,12 +25,29 @@ from hetuflow_server.stream.hints import DAEMONS, Hints, Topic, namespace_topic
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.daemons")
 
 _BATCH = 200
+# A look at all daemons costs what there are slots; it is followed by so many times as long without one.
+_REST = 10.0
 
 
 class DaemonKeeper:
     """An owner's duty."""
 
-    def __init__(self, database: Database, ownership: Ownership, settler: Settler, hints: Hints) -> None:
+    def __init__(
+        self,
+        database: Database,
+        ownership: Ownership,
+        settler: Settler,
+        hints: Hints,
+        clock: Clock,
+        *,
+        rest: float = _REST,
+    ) -> None:
+        self._clock = clock
+        self._rest = rest
+        self._look_at_all_at = 0.0
+        # Namespaces of which there is news, and daemons of which the last look has found something to do.
+        self._news: set[int] = set()
+        self._found: dict[int, list[UUID]] = {}
         self._database = database
         self._ownership = ownership
         self._settler = settler
@@ -43,23 +61,41 @@ class DaemonKeeper:
         self._wake = wake
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
-        """Return in which of them something is to be done, with a few queries for all."""
-        async with self._database.transaction() as connection:
-            seen = await self._slots.observe(connection, await store.in_namespaces(connection, namespaces))
-        return sorted({one.row.namespace_id for one in seen.daemons if one.actions})
+        """Return in which of them something is to be done, with a few queries for all.
+
+        Those of which there is news are looked at, all others when it is time again.
+        """
+        news, self._news = self._news, set()
+        began = self._clock.monotonic()
+        everything = began >= self._look_at_all_at
+        wanted = list(namespaces) if everything else [one for one in namespaces if one in news]
+        self._found = {}
+        if wanted:
+            async with self._database.transaction() as connection:
+                rows = await store.in_namespaces(connection, wanted)
+                seen = await self._slots.observe(connection, rows)
+            for one in seen.daemons:
+                if one.actions:
+                    self._found.setdefault(one.row.namespace_id, []).append(one.row.id)
+        if everything:
+            ended = self._clock.monotonic()
+            self._look_at_all_at = ended + self._rest * (ended - began)
+        return sorted(self._found)
 
     async def run_once(self, namespace_id: int) -> int:
         """Do what `look` has found; what is ended is followed by what should be there in its place."""
         async with self._ownership.transaction(namespace_id) as connection:
-            found = await store.in_namespaces(connection, [namespace_id])
             # Who is being edited has its turn when the edit is done; nothing is started behind a stop.
-            rows = await store.lock_free(connection, [row.id for row in found])
+            rows = await store.lock_free(connection, self._found.get(namespace_id, ()))
             seen = await self._slots.observe(connection, rows)
             done, hints = await self._start(connection, seen, namespace_id)
         self._hints.give(hints)
         ends = [action for one in seen.daemons for action in one.actions if isinstance(action, End)]
         for begin in range(0, len(ends), _BATCH):
             done += await self._end(namespace_id, ends[begin : begin + _BATCH])
+        if done:
+            # There may be more of it: the next round is at once.
+            self._news.add(namespace_id)
         return done
 
     async def _start(
@@ -99,5 +135,8 @@ class DaemonKeeper:
         return done
 
     def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:  # noqa: ARG002 - all alike
-        if self._wake is not None and any(topic.kind == DAEMONS for topic in topics):
-            self._wake()
+        news = {topic.id for topic in topics if topic.kind == DAEMONS and isinstance(topic.id, int)}
+        if news:
+            self._news |= news
+            if self._wake is not None:
+                self._wake()

@@ -136,8 +136,15 @@ class DaemonSlots:
             ]
             for one in seen.daemons
         }
-        news = {daemons_topic(one.namespace_id) for one in over if one.slot is not None}
-        return await self.take(connection, seen, starts), news
+        work = await self.take(connection, seen, starts)
+        followed = {(task.schedule_id, one.slot) for task, one in work}
+        # Where nothing follows there may be something to let go of, or an editor was in the way.
+        alone = {
+            one.namespace_id
+            for one in over
+            if one.slot is not None and (one.schedule_id, one.slot) not in followed
+        }
+        return work, {daemons_topic(namespace_id) for namespace_id in alone}
 
     async def _note(self, connection: Connection, ended: Sequence[EndedInstance]) -> None:
         rows = {row.id: row for row in await store.by_id(connection, [one.schedule_id for one in ended])}

@@ -121,6 +121,55 @@ def test_claim_start_and_finish_survive_the_death_of_the_server_that_committed_t
         assert client.task(one.task_id).attempts == 1
 
 
+def test_a_daemon_goes_on_when_the_server_that_looks_after_it_is_killed(
+    lone_server: System, doomed: tuple[Running, str]
+) -> None:
+    """What ends is followed at once, at any server; what only the owner does is done by the next one."""
+    server, url = doomed
+    client = lone_server.client
+    theirs = "SELECT n.name FROM sched_namespace n JOIN sched_namespace_binding b ON b.namespace_id = n.id "
+    theirs += "JOIN sched_server s ON s.id = b.server_id WHERE s.url = %s AND n.name LIKE 'owned-%%' LIMIT 1"
+
+    def namespace_of_the_doomed() -> str | None:
+        names = [f"owned-{uuid4().hex[:12]}" for _ in range(4)]
+        client.apply([{"kind": "namespace", "name": name} for name in names])
+        found = wait_until(lambda: sql(lone_server, theirs, url) or [(None,)], timeout=10)
+        return found[0][0]
+
+    namespace = wait_until(namespace_of_the_doomed, timeout=90, what="a namespace of the second server")
+    schedule = {"name": "up", "daemon": {"replicas": 2, "backoff": {"delay": "100ms"}}}
+    job = {"kind": "job", "namespace": namespace, "name": "job", "run": {"command": ["true"]}}
+    client.apply([{**job, "schedules": [schedule]}])
+    token = command_on(lone_server.database_url, "agent", "token", "create", "-n", namespace, "-q")
+    agent = HandAgent(lone_server.url, token)
+    agent.register(namespaces=[namespace])
+
+    def taken(count: int) -> list[m.Assignment]:
+        found: list[m.Assignment] = []
+        wait_until(
+            lambda: found.extend(agent.poll(5).assignments) or len(found) >= count, timeout=90, what="work"
+        )
+        return found
+
+    held = {one.slot: one for one in taken(2)}
+    assert [agent.start(one) for one in held.values()] == [OK, OK]
+    server.signal(signal.SIGKILL)
+    server.wait()
+    assert agent.finish(held[1], InstanceStatus.FAILED) is OK
+    (again,) = taken(1)
+    assert (again.slot, again.attempt) == (1, 2)
+    daemon = client.daemon(namespace, "job")
+    client.scale_daemon(daemon.id, 3)
+    (third,) = taken(1)
+    assert third.slot == 2
+    client.stop_daemon(daemon.id)
+    wait_until(
+        lambda: [slot.state for slot in client.daemon_by_id(daemon.id).slots] == ["stopping"] * 1,
+        timeout=60,
+        what="what only waits to end, and what runs to be asked to",
+    )
+
+
 def test_a_real_agent_loses_nothing_and_runs_nothing_twice(
     lone_server: System, doomed: tuple[Running, str], tmp_path: Path
 ) -> None:

@@ -40,8 +40,7 @@ class Steered(Kept):
 
 @pytest.fixture
 async def kept(scheduling: Engine) -> Steered:
-    found = await Steered.of(scheduling)
-    return Steered(found.engine, found.keeper, found.namespace_id)
+    return await Steered.of(scheduling)
 
 
 async def test_a_daemon_is_one_thing_with_its_slots(kept: Steered) -> None:

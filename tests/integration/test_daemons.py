@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import re
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,8 +14,12 @@ import psycopg
 import pytest
 
 from hetuflow_core.errors import Conflict
+from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.ownership import NotOwner
+from hetuflow_server.loops.daemon_keeper import DaemonKeeper
+from hetuflow_server.services.ownership import NotOwner, Ownership
+from hetuflow_server.store import daemons as store
+from hetuflow_server.stream.hints import daemons_topic
 from tests.support.daemons import Kept
 from tests.support.engine import WHO, Engine
 
@@ -381,6 +388,7 @@ async def test_a_lost_slot_goes_to_another_agent(kept: Kept) -> None:
 
 async def test_two_who_start_the_same_slot_start_one(kept: Kept) -> None:
     await kept.engine.apply({"name": "up", "daemon": {"replicas": 5}})
+    await kept.keeper.look([kept.namespace_id])
     await asyncio.gather(*(kept.keeper.run_once(kept.namespace_id) for _ in range(4)))
     await kept.settle()
     assert kept.statuses() == ["pending"] * 5
@@ -388,15 +396,88 @@ async def test_two_who_start_the_same_slot_start_one(kept: Kept) -> None:
     assert len(kept.engine.all("SELECT FROM sched_task")) == 5
 
 
-async def test_a_former_owner_does_nothing(kept: Kept) -> None:
-    await kept.engine.apply({"name": "up", "daemon": {"replicas": 1}})
-    kept.engine.rows.execute(
-        "INSERT INTO sched_server (id, hostname, version) VALUES (%s, 'there', 'test')", [server := uuid4()]
-    )
-    kept.engine.rows.execute("UPDATE sched_namespace_binding SET server_id = %s, epoch = epoch + 1", [server])
+async def test_a_former_owner_does_nothing_and_the_next_goes_on(kept: Kept) -> None:
+    await kept.set({"replicas": 1})
+    kept.run(0)
+    await kept.engine.apply({"name": "up", "daemon": {"replicas": 3}})
+    assert await kept.keeper.look([kept.namespace_id]) == [kept.namespace_id]
+    next_owner = await rebind(kept)
     with pytest.raises(NotOwner):
         await kept.keeper.run_once(kept.namespace_id)
-    assert kept.slots() == []
+    assert kept.statuses() == ["running"]
+    await next_owner.settle()
+    assert kept.statuses() == ["running", "pending", "pending"]
+
+
+async def rebind(kept: Kept) -> Kept:
+    """Bind the namespace to another server; return what that has to do with it."""
+    engine, server = kept.engine, uuid4()
+    engine.rows.execute(
+        "INSERT INTO sched_server (id, hostname, version) VALUES (%s, 'there', 'test')", [server]
+    )
+    engine.rows.execute("UPDATE sched_namespace_binding SET server_id = %s, epoch = epoch + 1", [server])
+    ownership = Ownership(engine.database, server)
+    await ownership.refresh()
+    keeper = DaemonKeeper(engine.database, ownership, engine.settler, engine.hints, engine.clock, rest=0.0)
+    return Kept(engine, keeper, kept.namespace_id, ownership)
+
+
+async def test_scaling_under_load_leaves_one_in_each_slot(kept: Kept) -> None:
+    """Ends, edits, owners that take turns and the loop, all at once; whatever they meet, it comes right."""
+    await kept.set({"replicas": 6, **NEVER_LATE})
+    schedule, draw, owner = (await kept.engine.schedule("up")).id, random.Random(7), kept
+
+    async def scale(replicas: int) -> None:
+        await kept.engine.schedules.change(WHO, schedule, {"daemon": {"replicas": replicas}})
+
+    async def turn() -> None:
+        with suppress(NotOwner):
+            await owner.look()
+
+    for round_ in range(10):
+        kept.run_all()
+        running = [slot["slot"] for slot in kept.slots() if slot["status"] == "running"]
+        ending = draw.sample(running, min(3, len(running)))
+        works = [kept.end(slot) for slot in ending]
+        await asyncio.gather(turn(), scale(draw.randint(0, 9)), *works, turn())
+        if round_ % 3 == 2:
+            owner = await rebind(kept)
+        await kept.obey()
+        live = kept.engine.all("SELECT slot, count(*) AS n FROM sched_task_instance GROUP BY slot")
+        assert {row["n"] for row in live} <= {1}
+        unfinished = kept.engine.one("SELECT count(*) AS n FROM sched_task WHERE finished_at IS NULL")
+        assert unfinished["n"] == len(live), "a task without an instance, or the other way round"
+    await scale(4)
+    await owner.settle()
+    await kept.obey()
+    await owner.settle()
+    assert [slot["slot"] for slot in kept.slots() if slot["instance_id"]] == [0, 1, 2, 3]
+
+
+async def test_all_daemons_are_looked_at_in_turn_and_those_with_news_at_once(kept: Kept) -> None:
+    """However many slots there are, looking at them takes a share of the time and no more."""
+    now = [100.0]
+
+    class Slow(SystemClock):
+        """Every look takes a second."""
+
+        def monotonic(self) -> float:
+            now[0] += 1.0
+            return now[0]
+
+    engine = kept.engine
+    keeper = DaemonKeeper(engine.database, kept.ownership, engine.settler, engine.hints, Slow(), rest=10.0)
+    woken: list[None] = []
+    keeper.when_changed(lambda: woken.append(None))
+    await engine.apply({"name": "up", "daemon": {"replicas": 1}})
+    assert await keeper.look([kept.namespace_id]) == [kept.namespace_id]
+    assert await keeper.look([kept.namespace_id]) == [], "it rests"
+    engine.hints.give([daemons_topic(kept.namespace_id), daemons_topic(10_000)])
+    assert woken == [None]
+    assert await keeper.look([kept.namespace_id]) == [kept.namespace_id]
+    assert await keeper.look([kept.namespace_id]) == []
+    now[0] += 10.0
+    assert await keeper.look([kept.namespace_id]) == [kept.namespace_id]
 
 
 async def test_keys_and_limits_hold_for_daemons_too(kept: Kept) -> None:
@@ -417,3 +498,19 @@ async def test_a_daemon_cannot_be_backfilled(kept: Kept) -> None:
     with pytest.raises(Conflict) as refused:
         await kept.engine.backfill((await kept.engine.schedule("up")).id, now - timedelta(days=1), now)
     assert refused.value.code == "schedule.not_timed"
+
+
+async def test_a_look_finds_what_lives_in_slots_by_their_key(kept: Kept) -> None:
+    """Whatever else is in the queue is not walked past."""
+    await kept.set({"replicas": 2})
+    with psycopg.connect(kept.engine.url) as connection:
+        connection.execute("SET LOCAL enable_seqscan = off")
+        plan = connection.execute(f"EXPLAIN {store._SLOTS}".encode(), {"ids": [uuid4()]}).fetchall()
+        which = connection.execute(f"EXPLAIN {store._IN_NAMESPACES}".encode(), {"namespaces": [1]}).fetchall()
+    used = {name for row in (*plan, *which) for name in re.findall(r"using (\w+)|on (\w+_idx)", row[0])}
+    names = {one for pair in used for one in pair if one}
+    assert {
+        "sched_task_instance_slot_key",
+        "sched_daemon_slot_wanted_idx",
+        "sched_schedule_daemon_idx",
+    } <= names

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 
 from hetuflow_core import ids
-from hetuflow_server.store import queue, tasks as task_store, transitions
+from hetuflow_server.store import daemon_transitions, daemons, queue, tasks as task_store, transitions
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
@@ -38,6 +38,7 @@ def parameters() -> dict[str, Any]:
         "ids": instances,
         "instance_id": instances,
         "status": ["failed"] * ROWS,
+        "ready": [True] * ROWS,
         "due_at": [now] * ROWS,
         "reservation": timedelta(seconds=10),
         "first": first,
@@ -55,6 +56,8 @@ STATEMENTS = {
     "stored tokens": task_store._STORED_OUTCOMES,
     "renew": queue._RENEW,
     "look up": queue._LOOK_UP,
+    "ended instances of daemons": daemons._ENDED,
+    "readiness": daemon_transitions._NOTE_READINESS,
 }
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 from uuid import UUID, uuid4
 
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
+from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import Settled
 from hetuflow_server.store import daemon_transitions
 from hetuflow_server.store.daemon_transitions import ReadinessNote
@@ -43,12 +44,15 @@ class Kept:
     engine: Engine
     keeper: DaemonKeeper
     namespace_id: int
+    ownership: Ownership
 
     @classmethod
-    async def of(cls, engine: Engine) -> Kept:
+    async def of(cls, engine: Engine) -> Self:
         ownership = await owning(engine)
-        keeper = DaemonKeeper(engine.database, ownership, engine.settler, engine.hints)
-        return cls(engine, keeper, next(iter(ownership.owned)))
+        keeper = DaemonKeeper(
+            engine.database, ownership, engine.settler, engine.hints, engine.clock, rest=0.0
+        )
+        return cls(engine, keeper, next(iter(ownership.owned)), ownership)
 
     async def set(self, daemon: Mapping[str, Any], **spec: Any) -> None:
         """Apply the job with this daemon, and do what follows from it."""

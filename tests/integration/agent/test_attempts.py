@@ -322,3 +322,14 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
     # The event loop's pool of threads grows up to its bound.
     assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
     assert list(bench.workshop.data.instances.iterdir()) == []
+
+
+async def test_daemons_are_not_waited_for(bench: Bench) -> None:
+    """An agent that stops when its work has ended would never stop: it ends what never ends."""
+    daemon, task = assignment_of(script=f"exec {FOR_EVER}", slot=0), assignment_of(script=f"exec {FOR_EVER}")
+    bench.runner.accept([daemon, task])
+    await wait_until_async(lambda: sum(one.runs for one in bench.runner.attempts()) == 2, timeout=30)
+    bench.runner.end_daemons()
+    finish = await bench.desk.result_of(daemon.instance_id)
+    assert (finish.status, finish.reason) == (Status.LOST, "agent_shutdown")
+    assert task.instance_id not in bench.desk.finishes
