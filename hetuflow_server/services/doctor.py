@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core import ids
-from hetuflow_core.states import InstanceStatus
+from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.store import (
@@ -23,7 +23,7 @@ from hetuflow_server.store import (
     transitions,
 )
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Ending, NewInstance
+from hetuflow_server.store.records import Ending, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LockedTask
 
 _BATCH = 200
@@ -115,6 +115,7 @@ class Doctor:
         lost = {id_: one for id_, one in tasks.items() if one.finished_at is None}
         for instance in live.values():
             lost.pop(instance.task_id, None)
+        given_up = await self._give_up(connection, lost)
         params = await checkup.params_of(connection, list(lost))
         newest = [ids.instance_of(one.id, one.seq) for one in lost.values()]
         ended = await checkup.in_history(connection, newest)
@@ -125,7 +126,26 @@ class Doctor:
             instances.append(_instance(task, version, seq, params[task.id]))
         await checkup.renumber(connection, [(one.task_id, one.seq) for one in instances])
         await birth_transitions.create_instances(connection, instances)
-        return len(instances)
+        return len(instances) + given_up
+
+    async def _give_up(self, connection: Connection, lost: dict[UUID, LockedTask]) -> int:
+        """End tasks of daemons: whoever keeps those running has filled their slot, or does so."""
+        of_daemons = await checkup.of_daemons(connection, list(lost))
+        changes = [
+            TaskChange(
+                id=task.id,
+                status=TaskStatus.CANCELLED,
+                reason="stranded",
+                seq=task.seq,
+                attempts=task.attempts,
+                losses=task.losses,
+                exit_code=None,
+                due_at=task.due_at,
+            )
+            for task in (lost.pop(id_) for id_ in sorted(of_daemons))
+        ]
+        await transitions.write_tasks(connection, changes)
+        return len(changes)
 
 
 def _instance(task: LockedTask, version: JobVersion, seq: int, params: dict[str, object]) -> NewInstance:

@@ -100,6 +100,16 @@ async def params_of(connection: Connection, tasks: Sequence[UUID]) -> dict[UUID,
     return {row.id: row.params for row in rows}
 
 
+async def of_daemons(connection: Connection, tasks: Sequence[UUID]) -> set[UUID]:
+    """Return those of these tasks that are instances of daemons."""
+    rows = await connection.exec_driver_sql(
+        "SELECT t.id FROM sched_task t JOIN sched_schedule s ON s.id = t.schedule_id "
+        "WHERE t.id = ANY(%(ids)s::uuid[]) AND s.kind = 'daemon'",
+        {"ids": list(tasks)},
+    )
+    return set(rows.scalars())
+
+
 _RENUMBER = """
 UPDATE sched_task t SET seq = n.seq
 FROM unnest(%(ids)s::uuid[], %(numbers)s::integer[]) AS n(id, seq)

@@ -17,7 +17,10 @@ from hetuflow_core.errors import Conflict
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
+from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.doctor import Doctor
 from hetuflow_server.services.ownership import NotOwner, Ownership
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.store import daemons as store
 from hetuflow_server.stream.hints import daemons_topic
 from tests.support.daemons import Kept
@@ -514,3 +517,16 @@ async def test_a_look_finds_what_lives_in_slots_by_their_key(kept: Kept) -> None
         "sched_daemon_slot_wanted_idx",
         "sched_schedule_daemon_idx",
     } <= names
+
+
+async def test_the_doctor_revives_no_instance_beside_its_slot(kept: Kept) -> None:
+    await kept.set({"replicas": 1})
+    kept.engine.rows.execute("DELETE FROM sched_task_instance")
+    await kept.settle()
+    engine = kept.engine
+    doctor = Doctor(engine.database, Capacity(PlacementClasses()), engine.versions)
+    (finding,) = await doctor.examine(repair=True)
+    assert (finding.check, finding.count, finding.repaired) == ("tasks_without_instance", 1, 1)
+    live = engine.all("SELECT slot FROM sched_task_instance")
+    assert [row["slot"] for row in live] == [0]
+    assert await doctor.examine(repair=False) == []
