@@ -169,6 +169,16 @@ def build_agent(
         rng=rng,
     )
     commands = Commands(gateway, session, outbox, steward.deeds(), timers=timers, rng=rng)
+    poller = Poller(
+        gateway,
+        session,
+        runner,
+        on_commands=commands.receive,
+        reports_go=lambda: reporter.busy or runner.recording,
+        timers=timers,
+        rng=rng,
+    )
+    reporter.take_along(poller)
     parts: list[Part] = [
         data,
         spares,
@@ -196,7 +206,7 @@ def build_agent(
         runner,
         secret_room,
         Readoption(recovery, session, runner, secret_room),
-        Poller(gateway, session, runner, on_commands=commands.receive, timers=timers, rng=rng),
+        poller,
     ]
     # Draining takes as long as the work does; a second signal ends the wait.
     longest = math.inf if on_stop is OnStop.DRAIN else stop_timeout + _CLOSING

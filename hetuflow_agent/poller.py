@@ -3,6 +3,8 @@
 With no slot free it still asks, because cancels and commands come that way; such a question is broken off as
 soon as a slot is free, since no assignment can be lost with it. One that was asked with fewer resources than
 are free now is broken off too and asked again under the same id, like one whose answer was lost.
+
+Reports take a question along that does not wait, so as long as they come and go nothing is asked here.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ class Poller:
         runner: Runner,
         *,
         on_commands: Callable[[Sequence[Command]], None],
+        reports_go: Callable[[], bool] = lambda: False,
         timers: Timers,
         rng: random.Random,
         random_bytes: Callable[[int], bytes] = os.urandom,
@@ -58,6 +61,7 @@ class Poller:
         self._session = session
         self._runner = runner
         self._on_commands = on_commands
+        self._reports_go = reports_go
         self._clock = timers.clock
         self._random_bytes = random_bytes
         self._rng = rng
@@ -65,6 +69,8 @@ class Poller:
         self._unanswered: Poll | None = None
         # The request that was broken off: somebody may have answered it in that very moment.
         self._broken_off: UUID | None = None
+        # Asked along with reports, and no answer came.
+        self._lost: list[Poll] = []
         self._nudge = asyncio.Event()
         self._stopping = False
         self._loop = Loop(self.name, self.run_once, timers=timers, rng=rng, every=_EVERY)
@@ -80,7 +86,7 @@ class Poller:
         await self._loop.stop()
 
     async def run_once(self) -> int:
-        request = self._unanswered or await self._compose()
+        request = self._unanswered or (self._lost.pop() if self._lost else await self._compose())
         # Whatever becomes of it: asked a second time, it says so.
         self._unanswered = structs.replace(request, repeated=True)
         asked_at = self._clock.boottime()
@@ -94,12 +100,37 @@ class Poller:
         self._broken_off = request.request_id if answer is None and request.free_slots else None
         if answer is None:
             return 1
-        self._runner.cancel(answer.cancels)
-        self._runner.accept(answer.assignments)
-        self._on_commands(answer.commands)
+        self._obey(answer)
         if not (answer.cancels or answer.assignments or answer.commands):
             await self._pause_if_sent_home(request, self._clock.boottime() - asked_at)
         return 1
+
+    def ask_along(self) -> Poll | None:
+        """What reports that are about to go should ask, if anything."""
+        wanted = self._runner.wanted()
+        if self._stopping or wanted == 0:
+            return None
+        self._runner.expected += wanted
+        return self._question(wanted, wait_ms=0)
+
+    def hear_along(self, asked: Poll, answer: Polled | None) -> None:
+        self._runner.expected -= asked.free_slots
+        if answer is not None:
+            self._obey(answer)
+        else:
+            self._lost.append(structs.replace(asked, repeated=True))
+            self._nudge.set()
+
+    def hurried(self) -> bool:
+        return self._runner.hurried()
+
+    def note_idle(self) -> None:
+        self._nudge.set()
+
+    def _obey(self, answer: Polled) -> None:
+        self._runner.cancel(answer.cancels)
+        self._runner.accept(answer.assignments)
+        self._on_commands(answer.commands)
 
     async def _pause_if_sent_home(self, request: Poll, waited: float) -> None:
         if waited < request.wait_ms / 2000:
@@ -110,19 +141,37 @@ class Poller:
         return min(wanted, _BLOCKED_MS) if self._runner.blocked() else wanted
 
     async def _compose(self) -> Poll:
-        if self._runner.free_slots() == 0:
-            await self._wait(_SLOT_PATIENCE, lambda: self._runner.free_slots() > 0)
-        return Poll(
+        if not self._may_ask_for_work():
+            await self._wait(_SLOT_PATIENCE, self._may_ask_for_work)
+        wait_ms = int(self._longest_wait_ms() * (1 - self._rng.uniform(0.0, _SPREAD)))
+        return self._question(self._runner.wanted(), wait_ms, again=self._broken_off)
+
+    def _may_ask_for_work(self) -> bool:
+        return bool(self._lost) or (self._runner.wanted() > 0 and not self._reports_go())
+
+    def _question(self, wanted: int, wait_ms: int, again: UUID | None = None) -> Poll:
+        question = Poll(
             session_id=self._session.session_id,
-            request_id=self._broken_off or new_id(self._clock.now(), self._random_bytes(10)),
-            repeated=self._broken_off is not None,
-            free_slots=self._runner.free_slots(),
+            request_id=again or new_id(self._clock.now(), self._random_bytes(10)),
+            repeated=again is not None,
+            free_slots=wanted,
             free_resources=self._runner.free_resources(),
-            wait_ms=int(self._longest_wait_ms() * (1 - self._rng.uniform(0.0, _SPREAD))),
+            wait_ms=wait_ms,
         )
+        if wanted > self._runner.free_slots():
+            # What is taken ahead has to wait for a slot: nothing that is to begin at a later instant.
+            question = structs.replace(question, prefetch_ms=0)
+        return question
 
     async def _ask(self, request: Poll) -> Polled | None:
         """The answer; None when the question was broken off."""
+        self._runner.expected += request.free_slots
+        try:
+            return await self._ask_for(request)
+        finally:
+            self._runner.expected -= request.free_slots
+
+    async def _ask_for(self, request: Poll) -> Polled | None:
         asking = asyncio.create_task(self._gateway.poll(request), name="poll")
         asking.add_done_callback(lambda _: self._nudge.set())
         try:
@@ -136,8 +185,10 @@ class Poller:
         return None if asking.cancelled() else asking.result()
 
     def _pointless(self, request: Poll) -> bool:
-        if self._stopping or (request.free_slots == 0 and self._runner.free_slots() > 0):
+        if self._stopping or self._lost:
             return True
+        if request.free_slots == 0:
+            return self._runner.free_slots() > 0 and not self._reports_go()
         # With more of something free there may be work for us that nobody would give us now.
         said = request.free_resources
         return said is not None and lacking(self._runner.free_resources(), said) is not None

@@ -1,8 +1,11 @@
 """Brings starts, releases and results to the server, many per request.
 
 Two lanes, so that a start that is due never waits behind a pile of results. Starts and releases are asked by
-somebody who waits for the answer and hears of failures. Results are retried until the server answers, in the
-order of their ends; each waits a little for its log to be shipped first.
+somebody who waits for the answer and hears of failures; results that are ready go along. Results are retried
+until the server answers, in the order of their ends; each waits a little for its log to be shipped first.
+
+A request also asks for more work if there is room for it: an agent with much to report is one that works
+through a backlog, and a question of its own would cost as much again.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
@@ -22,7 +25,7 @@ from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_core.errors import Conflict, Denied, HetuflowError, HostBlocked, Invalid, TooLarge
-from hetuflow_core.messages import Finish, Release, ReportOutcome, Reports, Start
+from hetuflow_core.messages import Finish, Poll, Polled, Release, ReportOutcome, Reports, Start
 from hetuflow_core.runtime.loop import Loop, Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.reporter")
@@ -32,6 +35,23 @@ MOST_PER_REQUEST: Final = 200
 _LOG_PATIENCE: Final = 5.0
 _EVERY: Final = 1.0
 _LOOP_STOP: Final = 2.0
+# How long reports wait for others while they come in numbers.
+_COMPANY: Final = 0.008
+
+
+class Errand(Protocol):
+    """A question that reports take along."""
+
+    def ask_along(self) -> Poll | None: ...
+
+    def hear_along(self, asked: Poll, answer: Polled | None) -> None:
+        """`answer` is None when none came."""
+
+    def hurried(self) -> bool:
+        """Whether work ends so often that reports should wait for company."""
+
+    def note_idle(self) -> None:
+        """No request is under way any more that could take a question along."""
 
 
 class Reporter:
@@ -49,6 +69,7 @@ class Reporter:
         rng: random.Random,
         stop_budget: float,
     ) -> None:
+        self._errand: Errand | None = None
         self._gateway = gateway
         self._session = session
         self._outbox = outbox
@@ -59,6 +80,13 @@ class Reporter:
         self._asked: list[tuple[Start | Release, asyncio.Future[ReportOutcome]]] = []
         # Token → result and the boottime until which it waits for its log.
         self._results: dict[UUID, tuple[Finish, float]] = {}
+        # Results that a request under way carries.
+        self._on_the_way: set[UUID] = set()
+        self._starting = False
+        self._under_way = 0
+        # The server's by now, and still to be cleared away here.
+        self._answered: list[UUID] = []
+        self._clearing: asyncio.Task[None] | None = None
         self._most = MOST_PER_REQUEST
         self._backoff = Backoff(rng, longest=5.0)
         self._stopping = asyncio.Event()
@@ -86,14 +114,23 @@ class Reporter:
                         raise
                     except HetuflowError:
                         await asyncio.sleep(self._backoff.fail())
+        await self.cleared_away()
         if self._results:
             log.warning("Results are left to be reported at the next start.", count=len(self._results))
 
     async def commit_start(self, instance_id: UUID, token: UUID) -> ReportOutcome:
         return await self._ask(Start(instance_id, token))
 
-    async def release(self, instance_id: UUID, token: UUID) -> None:
-        await self._ask(Release(instance_id, token))
+    async def release(self, instance_id: UUID, token: UUID) -> ReportOutcome:
+        return await self._ask(Release(instance_id, token))
+
+    @property
+    def busy(self) -> bool:
+        """Whether requests are under way, or about to be, that can ask for work too."""
+        return self._under_way > 0 or bool(self._asked)
+
+    def take_along(self, errand: Errand) -> None:
+        self._errand = errand
 
     def submit(self, finish: Finish) -> None:
         """Have a result reported, now or as soon as a server answers."""
@@ -105,13 +142,20 @@ class Reporter:
         self._lanes[1].wake()
 
     async def send_starts(self) -> int:
+        if self._asked:
+            await self._gather()
         batch, self._asked = self._asked[:MOST_PER_REQUEST], self._asked[MOST_PER_REQUEST:]
         if not batch:
             return 0
+        asked = [report for report, _ in batch]
+        results = self._ready(MOST_PER_REQUEST - len(batch)) if self._backoff.failures == 0 else []
+        self._starting = True
         try:
-            answer = await self._gateway.reports(
-                Reports(self._session.session_id, [report for report, _ in batch])
-            )
+            try:
+                outcomes = await self._exchange([*asked, *results])
+            except (Invalid, TooLarge):
+                # It may be a result that the server minds; the other lane finds out which.
+                outcomes, results = await self._exchange(asked), []
         except HetuflowError as error:
             # Whoever asked decides whether asking again makes sense.
             self._answer_asked(batch, error)
@@ -119,10 +163,14 @@ class Reporter:
         except BaseException:
             self._answer_asked(batch, HetuflowError("The agent is stopping."))
             raise
-        for (_, answered), result in zip(batch, answer.results, strict=False):
+        finally:
+            self._starting = False
+        for (_, answered), outcome in zip(batch, outcomes, strict=False):
             if not answered.done():
-                answered.set_result(result.outcome)
+                answered.set_result(outcome)
         self._answer_asked(batch, Unanswered("The server left a report unanswered."))
+        self._settle(results, outcomes[len(batch) :])
+        self.wake()
         return len(batch)
 
     async def send_results(self) -> int:
@@ -155,53 +203,100 @@ class Reporter:
         return await answered
 
     async def _send_batch(self) -> int:
-        batch = self._ready()
+        if self._results:
+            await self._gather()
+        if self._starting:
+            return 0  # they go with what follows that, or are sent when nothing does
+        batch = self._ready(self._most)
         if not batch:
             return 0
-        answer = await self._gateway.reports(Reports(self._session.session_id, list(batch)))
+        outcomes = await self._exchange(batch)
         self._backoff.succeed()
         self._most = MOST_PER_REQUEST
+        return self._settle(batch, outcomes)
+
+    async def _gather(self) -> None:
+        """While much is going on, let some of it come together: a request costs as much as several tasks."""
+        if self._errand is not None and self._errand.hurried():
+            await asyncio.sleep(_COMPANY)
+
+    async def _exchange(self, reports: Sequence[Start | Release | Finish]) -> list[ReportOutcome]:
+        """Say these, and ask for work if there is room; what was given is begun when this returns."""
+        finishes = {report.token for report in reports if isinstance(report, Finish)}
+        errand = self._errand
+        poll = errand.ask_along() if errand is not None and not self._stopping.is_set() else None
+        polled: Polled | None = None
+        self._on_the_way |= finishes
+        self._under_way += 1
+        try:
+            answer = await self._gateway.reports(Reports(self._session.session_id, list(reports), poll))
+            polled = answer.polled
+        finally:
+            self._on_the_way -= finishes
+            self._under_way -= 1
+            if errand is not None:
+                if poll is not None:
+                    errand.hear_along(poll, polled)
+                if not self.busy:
+                    errand.note_idle()
+        return [result.outcome for result in answer.results]
+
+    def _settle(self, batch: Sequence[Finish], outcomes: Sequence[ReportOutcome]) -> int:
+        """What was answered of these is the server's now; how many."""
         answered = []
-        for finish, result in zip(batch, answer.results, strict=False):
+        for finish, outcome in zip(batch, outcomes, strict=False):
             answered.append(finish)
-            if result.outcome is ReportOutcome.STALE:
+            if outcome is ReportOutcome.STALE:
                 log.info("A result came too late.", instance_id=str(finish.instance_id), status=finish.status)
-        await self._forget(answered)
+        self._forget(answered)
         return len(answered)
 
-    def _ready(self) -> list[Finish]:
+    def _ready(self, most: int) -> list[Finish]:
         now, stopping = self._clock.boottime(), self._stopping.is_set()
-        ready = []
+        ready: list[Finish] = []
         for finish, patience in self._results.values():
-            if stopping or now >= patience or self._shipper.drained(finish.token):
+            if len(ready) >= most:
+                break
+            if finish.token not in self._on_the_way and (
+                stopping or now >= patience or self._shipper.drained(finish.token)
+            ):
                 ready.append(finish)
-                if len(ready) == self._most:
-                    break
         return ready
 
-    async def _forget(self, answered: Sequence[Finish]) -> None:
-        """These are the server's now."""
-        tokens = [finish.token for finish in answered]
-        for token in tokens:
-            self._results.pop(token, None)
-            self._claims.let_go(token)
-        left = await self._shipper.taken(tokens)
-        with suppress(HostBlocked):  # reported again at the next start, and answered the same
-            await self._outbox.mark_taken(left)
+    def _forget(self, answered: Sequence[Finish]) -> None:
+        """These are the server's now; nobody waits for what that means on our disk."""
+        for finish in answered:
+            self._results.pop(finish.token, None)
+            self._claims.let_go(finish.token)
+            self._answered.append(finish.token)
+        if self._answered and (self._clearing is None or self._clearing.done()):
+            self._clearing = asyncio.create_task(self._clear_away(), name="clear results away")
+
+    async def _clear_away(self) -> None:
+        while self._answered:
+            tokens, self._answered = self._answered, []
+            left = await self._shipper.taken(tokens)
+            with suppress(HostBlocked):  # reported again at the next start, and answered the same
+                await self._outbox.mark_taken(left)
+
+    async def cleared_away(self) -> None:
+        """Return when nothing of what was answered is left to be cleared away."""
+        if self._clearing is not None:
+            await asyncio.wait({self._clearing})
 
     async def _set_aside(self, error: HetuflowError) -> None:
         """The server refuses a whole request: find the report that it minds and give that one up."""
         if self._most > 1:
             self._most = max(1, self._most // 8)
             return
-        for finish in self._ready():
+        for finish in self._ready(self._most):
             log.error(
                 "The server refuses a result; it is given up.",
                 instance_id=str(finish.instance_id),
                 status=finish.status,
                 error=error.message,
             )
-            await self._forget([finish])
+            self._forget([finish])
         self._most = MOST_PER_REQUEST
 
     @staticmethod

@@ -6,7 +6,8 @@ milliseconds. An agent shows its token in the Authorization header; `session_id`
     POST /api/v1/gateway/register    Register   → Registered       once per session, first
     POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms for work or cancels
     POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews what is held, says what to stop
-    POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases; each answered
+    POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases; each answered;
+                                                                   may bring a poll that does not wait
     POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset; each answered
     POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset
     POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a piece of an earlier task's file
@@ -121,6 +122,7 @@ class Poll(msgspec.Struct, frozen=True):
     session_id: UUID
     # The same again when the answer was lost, with `repeated`: the server gives the same assignments again.
     request_id: UUID
+    # How many assignments it can begin, now or within a moment.
     free_slots: int
     wait_ms: int
     # How far ahead of their due time the agent takes assignments; it starts them by its own timer.
@@ -327,15 +329,17 @@ class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Gives a reservation back unstarted; nothing is spent."""
+    """Gives a claim back whose work has not begun, its start committed or not; nothing is spent."""
 
     instance_id: UUID
     token: UUID
 
 
-class Reports(msgspec.Struct, frozen=True):
+class Reports(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: UUID
     reports: list[Start | Finish | Release]
+    # Asks for work in the same breath; answered at once, whatever its wait_ms.
+    poll: Poll | None = None
 
 
 class ReportOutcome(StrEnum):
@@ -355,6 +359,7 @@ class ReportsTaken(msgspec.Struct, frozen=True):
     server_time: int
     # In the order of the reports.
     results: list[ReportResult]
+    polled: Polled | None = None
 
 
 class LogChunk(msgspec.Struct, frozen=True):

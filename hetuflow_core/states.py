@@ -99,7 +99,8 @@ TASK_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
 }
 
 # A reserved instance may end in any way without having been running: short in-process work finishes directly,
-# and a reservation that expires returns to pending with nothing spent.
+# and a reservation that expires returns to pending with nothing spent. So does an instance whose start was
+# committed and whose agent gives it back before anything has begun.
 INSTANCE_TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     InstanceStatus.HELD: frozenset(
         {InstanceStatus.PENDING, InstanceStatus.CANCELLED, InstanceStatus.SKIPPED},
@@ -108,6 +109,6 @@ INSTANCE_TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
         {InstanceStatus.HELD, InstanceStatus.RESERVED, InstanceStatus.CANCELLED, InstanceStatus.SKIPPED},
     ),
     InstanceStatus.RESERVED: frozenset({InstanceStatus.PENDING, InstanceStatus.RUNNING}) | INSTANCE_TERMINAL,
-    InstanceStatus.RUNNING: INSTANCE_TERMINAL,
+    InstanceStatus.RUNNING: frozenset({InstanceStatus.PENDING}) | INSTANCE_TERMINAL,
     **{status: frozenset() for status in INSTANCE_TERMINAL},
 }

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 _PROC: Final = Path("/proc")
+_MOST_STAT: Final = 4096
 _DEAD_STATES: Final = frozenset("ZXx")
 
 
@@ -48,12 +49,21 @@ def boot_id() -> str:
 def stat_of(pid: int) -> Stat | None:
     """None for a process that does not exist (any more)."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+        text = _read(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
     # The name stands in brackets and may contain anything, brackets and spaces too.
-    fields = text[text.rindex(")") + 2 :].split()
-    return Stat(pid, fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Stat(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def _read(path: str) -> bytes:
+    """Of every process that starts and every look at many, so without objects around it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, _MOST_STAT)
+    finally:
+        os.close(descriptor)
 
 
 def identity_of(pid: int) -> Identity | None:

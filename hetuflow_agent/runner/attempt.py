@@ -1,4 +1,4 @@
-"""One attempt: prepare workdir → journal → start → spawn → watch → classify → record.
+"""One attempt: prepare workdir → journal → start → turn → spawn → watch → classify → record.
 
 Start is committed at the server at most a second before the work is due, and only its `ok` allows the process
 to be spawned, which happens at the due instant by the server's clock. From the spawn on, exactly one result
@@ -12,6 +12,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 from hetuflow_agent.executors.interface import SpawnFailed
 from hetuflow_agent.keeper.fencing import Fence, fence
@@ -22,6 +23,7 @@ from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.probing import probing
 from hetuflow_agent.runner.recording import break_off, end_unspawned, give_back, record
 from hetuflow_agent.runner.secrets import SecretFault
+from hetuflow_agent.runner.slots import Slots
 from hetuflow_agent.runner.starting import bring_inputs, bring_secrets, journal, prepare, spawn, start
 from hetuflow_agent.runner.watching import judge, watch
 from hetuflow_agent.runner.workshop import Workshop
@@ -29,12 +31,21 @@ from hetuflow_core.errors import HostBlocked, Invalid
 from hetuflow_core.messages import Assignment
 from hetuflow_core.states import InstanceStatus
 
+# Taken ahead it should be its turn within a tenth of this; another agent may have a slot.
+_TURN_PATIENCE: Final = 0.5
+
 
 class Attempt(Course):
     def __init__(
-        self, assignment: Assignment, workshop: Workshop, *, resumed: bool = False, child: Child | None = None
+        self,
+        assignment: Assignment,
+        workshop: Workshop,
+        slots: Slots,
+        *,
+        resumed: bool = False,
+        child: Child | None = None,
     ) -> None:
-        super().__init__(assignment, workshop, resumed=resumed, child=child)
+        super().__init__(assignment, workshop, slots, resumed=resumed, child=child)
         # Called when the work has ended and only its result is still to be written down.
         self.on_worked: Callable[[], None] = lambda: None
         self.worked = False
@@ -117,6 +128,10 @@ class Attempt(Course):
         if not await start(self):
             await end_unspawned(self)
             return False
+        self._note_ready()
+        if not await self.turn(_TURN_PATIENCE):
+            await self._give_up_turn()
+            return False
         try:
             return await spawn(self)
         except Invalid as error:
@@ -124,6 +139,19 @@ class Attempt(Course):
         except SpawnFailed as error:
             await record(self, Verdict(InstanceStatus.FAILED, "spawn_failed", str(error)))
         return False
+
+    def _note_ready(self) -> None:
+        came, now = self.came_at, self.clock.boottime()
+        if self.workshop.server_clock.boottime_of(self.assignment.due_at) <= came and not self.resumed:
+            self.slots.pace.note_ready(now - came)
+
+    async def _give_up_turn(self) -> None:
+        """Work that was taken ahead and has no slot: what ran before it takes longer than of late."""
+        if self.asked_to_end():
+            await end_unspawned(self)
+        else:
+            self.log.info("Work that was taken ahead goes back, for no slot has become free.")
+            await give_back(self)
 
 
 def _told(error: Invalid) -> str:

@@ -14,6 +14,7 @@ from hetuflow_agent.outbox import JournalEntry
 from hetuflow_agent.processes.command import Instant
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import Ending
+from hetuflow_agent.runner.slots import Slots
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.messages import Assignment
 
@@ -26,17 +27,24 @@ _KILL: Final = "kill"
 
 class Course:
     def __init__(
-        self, assignment: Assignment, workshop: Workshop, *, resumed: bool = False, child: Child | None = None
+        self,
+        assignment: Assignment,
+        workshop: Workshop,
+        slots: Slots,
+        *,
+        resumed: bool = False,
+        child: Child | None = None,
     ) -> None:
         """`resumed`: of an earlier life, so its folder is there; `child`: what the keeper has of it."""
         self.assignment = assignment
         self.workshop = workshop
+        self.slots = slots
         self.clock = workshop.clock
         self.directory = workshop.data.claim(assignment.instance_id, assignment.claim_no)
         self.resumed = resumed or child is not None
         # The first reason somebody had to end it.
         self.ending: Ending | None = None
-        self.renewed_at = workshop.clock.boottime()
+        self.came_at = self.renewed_at = workshop.clock.boottime()
         self.start_sent = False
         # Whether it goes on at the keeper, without us.
         self.left = False
@@ -52,6 +60,10 @@ class Course:
         self.ready: bool | None = None
         self.nudge = asyncio.Event()
         self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
+        if child is None:
+            slots.enter(assignment.token, self.nudge.set)
+        else:
+            slots.occupy(assignment.token)
 
     @property
     def lease(self) -> float:
@@ -87,6 +99,18 @@ class Course:
                     await self.nudge.wait()
         finally:
             alarm.cancel()
+
+    async def turn(self, patience: float) -> bool:
+        """Whether there is a slot for it, waiting so long for one."""
+        loop = asyncio.get_running_loop()
+        token, deadline = self.assignment.token, loop.time() + patience
+        if not self.slots.holds(token):
+            alarm = loop.call_at(deadline, self.nudge.set)
+            while not (self.slots.holds(token) or self.asked_to_end() or loop.time() >= deadline):
+                self.nudge.clear()
+                await self.nudge.wait()
+            alarm.cancel()
+        return self.slots.holds(token)
 
     def forget_child(self) -> None:
         if self.child is not None:

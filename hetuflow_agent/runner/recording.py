@@ -13,7 +13,7 @@ from hetuflow_agent.runner.classify import FAILURES, Ending, Verdict
 from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.outputs import collect_output
 from hetuflow_core.errors import HetuflowError, HostBlocked
-from hetuflow_core.messages import Finish
+from hetuflow_core.messages import Finish, ReportOutcome
 from hetuflow_core.states import InstanceStatus
 
 T = TypeVar("T")
@@ -106,9 +106,6 @@ async def end_unspawned(course: Course) -> None:
     match course.ending:
         case Ending.CANCELLED:
             await record(course, Verdict(InstanceStatus.CANCELLED))
-        case Ending.AGENT_SHUTDOWN | Ending.LEASE_LOST if course.start_sent:
-            # It may count as running at the server, where a release would not be heard.
-            await record(course, Verdict(InstanceStatus.LOST, course.ending.value))
         case Ending.AGENT_SHUTDOWN | Ending.LEASE_LOST:
             await give_back(course)
         case _:
@@ -116,11 +113,17 @@ async def end_unspawned(course: Course) -> None:
 
 
 async def give_back(course: Course) -> None:
+    """Nothing has begun: let somebody else have it."""
+    outcome = None
     try:
-        await course.workshop.desk.release(course.assignment.instance_id, course.assignment.token)
+        outcome = await course.workshop.desk.release(course.assignment.instance_id, course.assignment.token)
     except HetuflowError as error:
-        course.log.info("A reservation could not be given back and will expire.", error=error.message)
-    await drop(course)
+        course.log.info("A claim could not be given back.", error=error.message)
+    if outcome is ReportOutcome.OK or not course.start_sent:
+        await drop(course)  # a reservation expires by itself
+    else:
+        reason = Ending.AGENT_SHUTDOWN if course.ending is None else course.ending
+        await record(course, Verdict(InstanceStatus.LOST, reason.value))
 
 
 async def drop(course: Course) -> None:

@@ -17,6 +17,7 @@ from hetuflow_agent.keeper.fencing import Fence
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.attempt import Attempt
 from hetuflow_agent.runner.classify import Ending
+from hetuflow_agent.runner.slots import Slots
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.messages import Assignment, Cancel, HeartbeatKept, Held
 from hetuflow_core.placement import Resources, free, total
@@ -25,6 +26,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner"
 
 # Results that wait for the server or for their logs; beyond this no more work is taken.
 _MOST_UNREPORTED: Final = 2_000
+# Ends per second from which on a few milliseconds more for one are less than what a request for each costs.
+_HURRY: Final = 50.0
 _KILL_MARGIN: Final = 1.0
 _LAST_WAIT: Final = 3.0
 
@@ -49,7 +52,9 @@ class Runner:
         on_stop: OnStop = OnStop.LEAVE,
     ) -> None:
         self._workshop = workshop
-        self._slots = slots
+        self._slots = Slots(slots)
+        # Assignments that a server was asked for and has not answered.
+        self.expected = 0
         self._resources = resources or Resources()
         self._on_stop = on_stop
         self._lock = threading.Lock()
@@ -107,7 +112,7 @@ class Runner:
 
     def resize(self, slots: int) -> None:
         """Work on more or fewer at once from now on; what is under way goes on."""
-        self._slots = slots
+        self._slots.resize(slots)
         self._tell_slot_free()
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -115,13 +120,29 @@ class Runner:
             return tuple(self._attempts.values())
 
     def free_slots(self) -> int:
-        """How many assignments may be taken now."""
+        """How many assignments may begin now."""
+        return self._room(0)
+
+    def wanted(self) -> int:
+        """How many more assignments to ask for: what may begin now, or within a moment if work is short."""
+        return max(0, self._room(self._slots.pace.ahead(self._workshop.clock.boottime())) - self.expected)
+
+    def hurried(self) -> bool:
+        """Whether short work comes and goes in numbers."""
+        return self._slots.pace.per_second(self._workshop.clock.boottime()) > _HURRY
+
+    @property
+    def recording(self) -> bool:
+        """Whether results are being written down: they are about to be reported."""
+        return bool(self._worked)
+
+    def _room(self, ahead: int) -> int:
         if self._stopping or not self._takes_work or self.blocked():
             return 0
         # A result that is being written down holds no slot.
         active = len(self._attempts) - len(self._worked)
         unreported = len(self._workshop.claims) - active
-        return max(0, min(self._slots - active, _MOST_UNREPORTED - unreported))
+        return max(0, min(self._slots.count + ahead - active, _MOST_UNREPORTED - unreported))
 
     def blocked(self) -> bool:
         """Whether it is the host that keeps us from taking work, which nobody tells us the end of."""
@@ -140,13 +161,13 @@ class Runner:
         for assignment in assignments:
             if self._stopping or self._workshop.claims.holds(assignment.token):
                 continue
-            self._begin(Attempt(assignment, self._workshop))
+            self._begin(Attempt(assignment, self._workshop, self._slots))
             begun += 1
         return begun
 
     def resume(self, assignment: Assignment, child: Child | None, *, wanted: bool) -> None:
         """Go on with an attempt of an earlier life of this agent, where that had left it."""
-        attempt = Attempt(assignment, self._workshop, resumed=True, child=child)
+        attempt = Attempt(assignment, self._workshop, self._slots, resumed=True, child=child)
         if not wanted:
             attempt.request_end(Ending.UNWANTED)
         self._begin(attempt)
@@ -224,6 +245,8 @@ class Runner:
 
     def _note_worked(self, token: UUID) -> None:
         self._worked.add(token)
+        self._slots.leave(token)
+        self._slots.pace.note_end(self._workshop.clock.boottime())
         self._tell_slot_free()
 
     def _note_end(self, token: UUID, task: asyncio.Task[None]) -> None:
@@ -231,6 +254,7 @@ class Runner:
         with self._lock:
             self._attempts.pop(token, None)
         self._worked.discard(token)
+        self._slots.leave(token)
         if not task.cancelled() and task.exception() is not None:
             log.error("An attempt could not be brought to its end.", exc_info=task.exception())
         self._tell_slot_free()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -38,6 +39,20 @@ class Gateway:
     mailroom: Mailroom
     artifacts: Artifacts
     secret_delivery: SecretDelivery
+
+
+async def _exchange(to: Gateway, agent: AgentCredential, asked: m.Reports) -> m.ReportsTaken:
+    """Take reports, and give out work at the same time if they ask for some."""
+    if asked.poll is None:
+        return await to.reporting.report(agent, asked)
+    poll = msgspec.structs.replace(asked.poll, wait_ms=0)
+    polling = asyncio.create_task(to.claiming.poll(agent, poll), name="poll with reports")
+    try:
+        taken = await to.reporting.report(agent, asked)
+        return msgspec.structs.replace(taken, polled=await polling)
+    finally:
+        # What it was dealt for an answer that will not be given goes back.
+        polling.cancel()
 
 
 class Call(Generic[P]):
@@ -96,7 +111,7 @@ CALLS: Mapping[str, Call[Any]] = {
         m.Reports,
         _Kind.REPORTS,
         _Kind.REPORTS_TAKEN,
-        lambda to, agent, asked: to.reporting.report(agent, asked),
+        _exchange,
     ),
     "logs": Call(
         m.LogChunks,

@@ -52,7 +52,7 @@ class Asker:
 
     @property
     def load(self) -> float:
-        return 1 - self.free / self.slots
+        return max(0.0, 1 - self.free / self.slots)
 
     def settle(self, dealt: Dealt) -> None:
         if not self.answer.done():

@@ -21,6 +21,8 @@ from hetuflow_server.store.agents import AgentSession
 
 _MOST_PREFETCH = timedelta(seconds=5)
 _MOST_PER_POLL = 500
+# What an agent of short tasks may take beyond its slots, for the next moment.
+_MOST_AHEAD = 64
 _MOST_SESSIONS = 50_000
 
 
@@ -71,7 +73,7 @@ class Claiming:
 
 
 def _asker(credential: AgentCredential, session: AgentSession, asked: m.Poll, *, repeated: bool) -> Asker:
-    free = min(asked.free_slots, session.slots, _MOST_PER_POLL)
+    free = min(asked.free_slots, session.slots + _MOST_AHEAD, _MOST_PER_POLL)
     return Asker(
         facts=facts_of(session),
         session_id=asked.session_id,

@@ -161,14 +161,14 @@ async def start(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> se
 _RELEASE_WHERE = """
 UPDATE sched_task_instance i
 SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, request_id = NULL,
-    reserved_at = NULL, reserved_until = NULL
-{which} AND {status} = 'reserved' AND NOT i.cancel_requested
+    reserved_at = NULL, reserved_until = NULL, started_at = NULL, lease_until = NULL
+{which} AND {status} AND NOT i.cancel_requested
 RETURNING i.id, i.namespace_id, i.placement_id, i.concurrency_key, true"""
 
 _RELEASE = _RELEASE_WHERE.format(
     which="FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token) "
     "WHERE i.id = r.id AND i.token = r.token",
-    status=STATUS_BY_ID,
+    status=f"{STATUS_BY_ID} IN ('reserved', 'running')",
 )
 _RELEASE_EXPIRED = _RELEASE_WHERE.format(
     which="""WHERE i.id = ANY(ARRAY(
@@ -176,16 +176,18 @@ _RELEASE_EXPIRED = _RELEASE_WHERE.format(
   WHERE status = 'reserved' AND namespace_id = %(namespace_id)s AND reserved_until < clock_timestamp()
     AND NOT cancel_requested
   ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED)) AND i.reserved_until < clock_timestamp()""",
-    status=STATUS_BY_ID,
+    status=f"{STATUS_BY_ID} = 'reserved'",
 )
 _RELEASE_SESSION = _RELEASE_WHERE.format(
     which="WHERE i.agent_id = %(agent_id)s AND i.session_id IS DISTINCT FROM %(session_id)s::uuid",
-    status="i.status",
+    status="i.status = 'reserved'",
 )
 
 
 async def release(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> list[Freed]:
-    """Give reservations back unstarted: the same instance is pending again, nothing is spent.
+    """Give claims back, by (instance, token): the same instance is pending again, nothing is spent.
+
+    Whoever holds the token says that nothing has begun; its start may have been committed.
 
     As with every verb below that frees something, the caller gives back what it had taken of limits.
     """

@@ -409,5 +409,5 @@ def test_a_kicked_agent_process_exits(lone_server: System, tmp_path: Path) -> No
     result = run([*HETUFLOW, "agent", "metrics", name], env=lone_server.environment())
     assert result.returncode == 9
     assert "not running" in result.stderr
-    assert name in run([*HETUFLOW, "agent", "list", "-q"], env=lone_server.environment()).stdout
+    assert name in run([*HETUFLOW, "agent", "get", name], env=lone_server.environment()).stdout
     assert run([*HETUFLOW, "agent", "delete", name], env=lone_server.environment()).returncode == 0

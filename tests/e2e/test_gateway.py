@@ -148,6 +148,51 @@ def test_a_release_spends_nothing(lone_server: System, agent: HandAgent) -> None
     assert lone_server.client.task(task.id).attempts == 0
 
 
+def test_what_was_started_and_has_not_begun_is_given_back_too(lone_server: System, agent: HandAgent) -> None:
+    """By the one who holds it, and unless somebody wants it to end."""
+    task, one = begin(lone_server, agent)
+    assert agent.start(one) is OK
+    assert agent.report(m.Release(one.instance_id, uuid4())) == [STALE]
+    assert agent.report(m.Release(one.instance_id, one.token)) == [OK]
+    (again,) = agent.poll().assignments
+    assert (again.instance_id, again.attempt, again.claim_no) == (one.instance_id, 1, 2)
+    assert agent.start(again) is OK
+    lone_server.client.cancel(task.id)
+    assert agent.report(m.Release(again.instance_id, again.token)) == [STALE]
+    assert agent.finish(again, InstanceStatus.LOST) is OK
+    ended = lone_server.client.task(task.id)
+    assert (ended.status, ended.attempts, ended.losses) == ("cancelled", 0, 1)
+
+
+def test_reports_may_ask_for_work_in_the_same_breath(lone_server: System, agent: HandAgent) -> None:
+    task, one = begin(lone_server, agent)
+    assert agent.start(one) is OK
+    following = lone_server.client.run(task.job_id)
+    finish = m.Finish(one.instance_id, one.token, InstanceStatus.SUCCEEDED)
+    poll = m.Poll(agent.session_id, uuid4(), free_slots=1, wait_ms=60_000)
+
+    def exchange(*reports: m.Start | m.Finish, poll: m.Poll) -> m.ReportsTaken:
+        payload = m.Reports(agent.session_id, list(reports), poll)
+        return agent.call("reports", m.MessageKind.REPORTS, payload, m.ReportsTaken)
+
+    taken = exchange(finish, poll=poll)
+    assert [result.outcome for result in taken.results] == [OK]
+    assert taken.polled is not None
+    (given,) = taken.polled.assignments
+    assert given.task_id == following.id
+    # The answer was lost: the same again brings the same.
+    again = exchange(finish, poll=msgspec.structs.replace(poll, repeated=True))
+    assert again.polled is not None
+    assert [one.token for one in again.polled.assignments] == [given.token]
+    # With nothing there it is answered all the same, at once.
+    nothing = exchange(
+        m.Start(given.instance_id, given.token), poll=msgspec.structs.replace(poll, request_id=uuid4())
+    )
+    assert nothing.polled is not None
+    assert nothing.polled.assignments == []
+    assert agent.finish(given, InstanceStatus.SUCCEEDED) is OK
+
+
 def test_an_expired_reservation_returns_to_the_queue(lone_server: System, agent: HandAgent) -> None:
     task, one = begin(lone_server, agent)
     sql(

@@ -114,7 +114,7 @@ class Queue(RuleBasedStateMachine):
     def release(self, data: st.DataObject) -> None:
         one = self.one(data)
         self.do(self.engine.release(one))
-        # Not given back if it runs, or is to be cancelled: then it is still its agent's.
+        # Not given back if it is to be cancelled: then it is still its agent's.
         held = self.engine.rows.execute("SELECT 1 FROM sched_task_instance WHERE token = %s", [one.token])
         if held.fetchone():
             self.claimed.append(one)

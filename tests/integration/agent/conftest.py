@@ -54,8 +54,9 @@ class Desk:
         self.started.append(instance_id)
         return self.outcome
 
-    async def release(self, instance_id: UUID, token: UUID) -> None:
+    async def release(self, instance_id: UUID, token: UUID) -> ReportOutcome:
         self.released.append(instance_id)
+        return ReportOutcome.OK
 
     def submit(self, finish: Finish) -> None:
         self.finishes[finish.instance_id] = finish

@@ -296,6 +296,48 @@ async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -
     assert [found.finish for found in await bench.workshop.outbox.finished()] == [finish]
 
 
+async def test_what_is_taken_ahead_runs_in_its_turn_and_no_more_at_once_than_slots(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.runner.resize(2)
+    script = f"cd {tmp_path}; ls now | wc -l >>seen; touch now/$$; sleep 0.05; rm now/$$"
+    (tmp_path / "now").mkdir()
+    tasks = [assignment_of(script=script) for _ in range(8)]
+    bench.runner.accept(tasks)
+    for task in tasks:
+        assert (await bench.desk.result_of(task.instance_id)).status is Status.SUCCEEDED
+    assert max(map(int, (tmp_path / "seen").read_text().split())) <= 1
+    assert bench.desk.released == []
+
+
+async def test_what_was_taken_ahead_and_has_no_turn_goes_back_unspawned(bench: Bench, tmp_path: Path) -> None:
+    bench.runner.resize(1)
+    long = assignment_of(script=FOR_EVER, kill_grace_ms=100)
+    ahead, unwanted = (assignment_of(script=f"touch {tmp_path}/ran") for _ in range(2))
+    bench.runner.accept([long, ahead, unwanted])
+    bench.runner.cancel([Cancel(unwanted.instance_id, unwanted.token)])
+    finish = await bench.desk.result_of(unwanted.instance_id)
+    assert (finish.status, finish.started_at) == (Status.CANCELLED, None)
+    await wait_until_async(lambda: bench.desk.released == [ahead.instance_id])
+    await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
+    assert not bench.workshop.claims.holds(ahead.token)
+    assert not (tmp_path / "ran").exists()
+    assert await bench.workshop.outbox.journal() != []
+    bench.runner.cancel([Cancel(long.instance_id, long.token)])
+    await bench.desk.result_of(long.instance_id)
+
+
+async def test_a_start_that_was_committed_is_given_back_by_a_stopping_agent(bench: Bench) -> None:
+    """Nothing has begun: it is not lost, whoever has a slot may have it at once."""
+    bench.runner.resize(1)
+    long, ahead = assignment_of(script=FOR_EVER, kill_grace_ms=100), assignment_of(["true"])
+    bench.runner.accept([long, ahead])
+    await wait_until_async(lambda: ahead.instance_id in bench.desk.started)
+    await bench.runner.stop()
+    assert bench.desk.released == [ahead.instance_id]
+    assert ahead.instance_id not in bench.desk.finishes
+
+
 async def test_the_same_assignment_twice_is_one(bench: Bench, tmp_path: Path) -> None:
     assignment = assignment_of(script=f"echo x >> {tmp_path}/runs")
     assert bench.runner.accept([assignment, assignment]) == 1

@@ -47,6 +47,8 @@ class Slots:
 
     def __init__(self) -> None:
         self.free = 2
+        self.ahead = 0
+        self.expected = 0
         self.resources = Resources()
         self.accepted: list[Any] = []
         self.cancelled: list[Any] = []
@@ -57,6 +59,9 @@ class Slots:
 
     def free_slots(self) -> int:
         return self.free
+
+    def wanted(self) -> int:
+        return max(0, self.free + self.ahead - self.expected)
 
     def free_resources(self) -> Resources:
         return self.resources
@@ -165,6 +170,63 @@ async def test_commands_are_handed_on(timers: Timers) -> None:
     wire.answers = [Polled(0, commands=[command])]
     await poller_of(wire, slots, timers).run_once()
     assert wire.commanded == [command]
+
+
+async def test_reports_take_a_question_along_that_asks_for_the_rest(timers: Timers) -> None:
+    wire, slots = Wire(), Slots()
+    slots.free, slots.ahead = 2, 3
+    poller = poller_of(wire, slots, timers)
+    asked = poller.ask_along()
+    assert asked is not None
+    assert (asked.free_slots, asked.wait_ms, asked.prefetch_ms) == (5, 0, 0), (
+        "nothing for later, it would wait"
+    )
+    assert poller.ask_along() is None, "all of it is asked for"
+    assignment = assignment_of(["true"])
+    poller.hear_along(asked, Polled(0, [assignment]))
+    assert (slots.accepted, slots.expected) == ([assignment], 0)
+    slots.ahead = 0
+    within = poller.ask_along()
+    assert within is not None
+    assert (within.free_slots, within.prefetch_ms) == (2, 2_000)
+
+
+async def test_a_question_that_was_lost_with_reports_is_repeated_on_its_own(timers: Timers) -> None:
+    wire, slots = Wire(), Slots()
+    poller = poller_of(wire, slots, timers)
+    asked = poller.ask_along()
+    assert asked is not None
+    poller.hear_along(asked, None)
+    wire.answers = [Polled(0)]
+    await poller.run_once()
+    assert wire.asked == [structs.replace(asked, repeated=True)]
+    assert slots.expected == 0
+
+
+async def test_while_reports_go_nothing_is_asked_for_beside_them(timers: Timers) -> None:
+    """An empty question goes out after a moment all the same: cancels and commands come that way."""
+    wire, slots = Wire(), Slots()
+    going = True
+    poller = Poller(
+        wire,  # type: ignore[arg-type]  # stand-ins
+        Session(uuid4(), poll_wait_ms=30_000),
+        slots,  # type: ignore[arg-type]
+        on_commands=wire.commanded.extend,
+        reports_go=lambda: going,
+        timers=timers,
+        rng=Impatient(),
+    )
+    slots.expected = 2
+    asking = asyncio.create_task(poller.run_once())
+    await wire.waiting.wait()
+    assert wire.asked[0].free_slots == 0
+    slots.expected = 0
+    slots.freed()
+    await asyncio.sleep(0)
+    assert not asking.done()
+    going = False
+    poller.note_idle()
+    assert await asking == 1, "broken off: now it is this one's to ask"
 
 
 async def test_agents_that_wait_together_do_not_come_back_together(timers: Timers) -> None:

@@ -13,7 +13,16 @@ from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_agent.reporter import MOST_PER_REQUEST, Reporter
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_core.errors import HetuflowError, Invalid, ServerUnreachable
-from hetuflow_core.messages import Finish, ReportOutcome, ReportResult, Reports, ReportsTaken, Start
+from hetuflow_core.messages import (
+    Finish,
+    Poll,
+    Polled,
+    ReportOutcome,
+    ReportResult,
+    Reports,
+    ReportsTaken,
+    Start,
+)
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.loop import Timers
 from hetuflow_core.states import InstanceStatus
@@ -151,6 +160,7 @@ async def test_one_report_the_server_cannot_take_does_not_block_the_others(scene
     )
     for _ in range(40):
         await scene.reporter.send_results()
+    await scene.reporter.cleared_away()
     assert sorted(scene.logs.told) == sorted(finish.token for finish in finishes)
     assert len(scene.claims) == 0
 
@@ -163,6 +173,53 @@ async def test_starts_that_arrive_together_share_a_request(scene: Scene) -> None
     assert await asyncio.gather(*waiting) == [ReportOutcome.OK] * 5
     assert [len(request.reports) for request in scene.wire.requests] == [5]
     assert all(isinstance(each, Start) for each in scene.wire.requests[0].reports)
+
+
+class Errands:
+    """A question for every request; `hurry` as told."""
+
+    def __init__(self) -> None:
+        self.asked: list[Poll] = []
+        self.heard: list[tuple[Poll, Polled | None]] = []
+        self.idle = 0
+
+    def ask_along(self) -> Poll:
+        self.asked.append(Poll(uuid4(), uuid4(), free_slots=1, wait_ms=0))
+        return self.asked[-1]
+
+    def hear_along(self, asked: Poll, answer: Polled | None) -> None:
+        self.heard.append((asked, answer))
+
+    def hurried(self) -> bool:
+        return False
+
+    def note_idle(self) -> None:
+        self.idle += 1
+
+
+async def test_results_go_along_with_starts_and_a_question_with_both(scene: Scene) -> None:
+    errands = Errands()
+    scene.reporter.take_along(errands)
+    (finish,) = scene.submit()
+    waiting = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
+    await asyncio.sleep(0)
+    assert await scene.reporter.send_starts() == 1
+    assert await waiting is ReportOutcome.OK
+    assert await scene.reporter.send_results() == 0, "it went along"
+    (request,) = scene.wire.requests
+    assert (len(request.reports), request.reports[1], request.poll) == (2, finish, errands.asked[0])
+    assert (errands.heard, errands.idle) == ([(errands.asked[0], None)], 1)
+    assert not scene.claims.holds(finish.token)
+
+
+async def test_a_result_the_server_cannot_take_holds_up_no_start(scene: Scene) -> None:
+    (finish,) = scene.submit()
+    scene.wire.refuse = lambda request: Invalid("bad") if finish in request.reports else None
+    waiting = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
+    await asyncio.sleep(0)
+    await scene.reporter.send_starts()
+    assert await waiting is ReportOutcome.OK
+    assert scene.claims.holds(finish.token), "the other lane finds out about it"
 
 
 async def test_whoever_asks_for_a_start_hears_that_nobody_answered(scene: Scene) -> None:

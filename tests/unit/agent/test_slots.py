@@ -1,0 +1,97 @@
+"""Whose turn it is, and how much is taken ahead."""
+
+from __future__ import annotations
+
+from uuid import UUID, uuid4
+
+import pytest
+
+from hetuflow_agent.runner.slots import Pace, Slots
+
+
+class Crowd:
+    def __init__(self, count: int) -> None:
+        self.slots = Slots(count)
+        self.called: list[UUID] = []
+
+    def come(self) -> UUID:
+        token = uuid4()
+        self.slots.enter(token, lambda: self.called.append(token))
+        return token
+
+
+def test_whoever_comes_first_has_a_slot_and_the_others_are_called_in_order() -> None:
+    crowd = Crowd(2)
+    first, second, third, fourth = (crowd.come() for _ in range(4))
+    assert crowd.called == [first, second]
+    crowd.slots.leave(second)
+    assert crowd.called == [first, second, third]
+    assert [crowd.slots.holds(one) for one in (first, second, third, fourth)] == [True, False, True, False]
+
+
+def test_who_leaves_the_line_is_not_called() -> None:
+    crowd = Crowd(1)
+    first, second, third = (crowd.come() for _ in range(3))
+    crowd.slots.leave(second)
+    crowd.slots.leave(first)
+    crowd.slots.leave(first)
+    assert crowd.called == [first, third]
+
+
+def test_what_works_already_counts_even_beyond_the_slots() -> None:
+    crowd = Crowd(1)
+    adopted = [uuid4(), uuid4()]
+    for one in adopted:
+        crowd.slots.occupy(one)
+    waiting = crowd.come()
+    crowd.slots.leave(adopted[0])
+    assert not crowd.slots.holds(waiting), "the other one still works"
+    crowd.slots.leave(adopted[1])
+    assert crowd.slots.holds(waiting)
+
+
+def test_more_slots_are_there_at_once_and_fewer_end_nothing() -> None:
+    crowd = Crowd(1)
+    first, second = crowd.come(), crowd.come()
+    crowd.slots.resize(2)
+    assert crowd.called == [first, second]
+    crowd.slots.resize(1)
+    third = crowd.come()
+    crowd.slots.leave(first)
+    assert not crowd.slots.holds(third)
+
+
+def paced(per_second: float, seconds: float, lead: float) -> tuple[Pace, float]:
+    pace, now = Pace(), 1_000.0
+    for _ in range(200):
+        pace.note_ready(lead)
+    for n in range(int(per_second * seconds)):
+        now = 1_000.0 + n / per_second
+        pace.note_end(now)
+    return pace, now
+
+
+@pytest.mark.parametrize(
+    ("per_second", "lead", "least", "most"),
+    [
+        (500, 0.010, 9, 14),  # 10 ms to get one ready: a dozen ends meanwhile
+        (500, 0.200, 64, 64),  # never more than this
+        (100, 0.010, 1, 3),
+        (2, 0.010, 0, 0),  # tasks of seconds: nothing waits here that could run elsewhere
+    ],
+)
+def test_as_much_is_taken_ahead_as_ends_while_more_is_made_ready(
+    per_second: float, lead: float, least: int, most: int
+) -> None:
+    pace, now = paced(per_second, 3, lead)
+    assert least <= pace.ahead(now) <= most
+
+
+def test_a_pace_is_forgotten_when_nothing_ends() -> None:
+    pace, now = paced(500, 3, 0.02)
+    assert pace.ahead(now) > 0
+    assert pace.ahead(now + 3) == 0
+
+
+def test_before_anything_has_ended_nothing_is_taken_ahead() -> None:
+    assert Pace().ahead(5.0) == 0
