@@ -73,6 +73,13 @@ class Executor:
     def check(self, run: RunSpec) -> None:
         """Raise `Invalid` unless `run.options` make sense; called before anything else."""
 
+    async def is_brief(self, assignment: Assignment) -> bool:  # noqa: ARG002  for those who know
+        """Whether the work is done inside the agent and is often over at once.
+
+        Then it begins without asking the server again, and its end may be the first that is heard of it.
+        """
+        return False
+
     async def plan(
         self,
         assignment: Assignment,  # noqa: ARG002  for those who plan

@@ -45,10 +45,15 @@ class PythonExecutor(Executor):
             raise Unavailable("No modules are listed in agent.python_modules.")
         self._modules = host.settings.python_modules
         self._tasks = TaskLoop()
+        self._known: dict[str, TaskFunction[..., Any]] = {}
         self._capturing = Capturing()
 
     def check(self, run: RunSpec) -> None:
         self._allowed(_call_of(run))
+
+    async def is_brief(self, assignment: Assignment) -> bool:
+        _, function = await self._find(assignment)
+        return not function.process
 
     async def plan(
         self, assignment: Assignment, directory: ClaimDirectory, environment: Mapping[str, str]
@@ -93,8 +98,11 @@ class PythonExecutor(Executor):
     async def _find(self, assignment: Assignment) -> tuple[PythonCall, TaskFunction[..., Any]]:
         asked = _call_of(assignment.run)
         self._allowed(asked)
-        # The first look imports the module, which may take its time.
-        return asked, await asyncio.to_thread(_found, asked.function)
+        # The first look imports the module, which may take its time; later ones are for nothing.
+        function = self._known.get(asked.function)
+        if function is None:
+            function = self._known[asked.function] = await asyncio.to_thread(_found, asked.function)
+        return asked, function
 
 
 def _found(path: str) -> TaskFunction[..., Any]:

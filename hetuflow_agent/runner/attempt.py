@@ -1,9 +1,10 @@
 """One attempt: prepare workdir → journal → start → turn → spawn → watch → classify → record.
 
 Start is committed at the server at most a second before the work is due, and only its `ok` allows the process
-to be spawned, which happens at the due instant by the server's clock. From the spawn on, exactly one result
-is recorded, unless the server no longer wants one. An attempt of an earlier life of this agent comes in by
-the step it had reached: `start` when the keeper has not heard of it, `watch` when it has.
+to be spawned, which happens at the due instant by the server's clock. Brief work in the agent that was due
+when it was claimed begins as it is reserved, and commits its start once it has lasted half a second. From the
+spawn on, exactly one result is recorded, unless the server no longer wants one. An attempt of an earlier life
+of this agent comes in by the step it had reached: `start` when the keeper has not heard of it, else `watch`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,15 @@ from hetuflow_agent.runner.probing import probing
 from hetuflow_agent.runner.recording import break_off, end_unspawned, give_back, record
 from hetuflow_agent.runner.secrets import SecretFault
 from hetuflow_agent.runner.slots import Slots
-from hetuflow_agent.runner.starting import bring_inputs, bring_secrets, journal, prepare, spawn, start
+from hetuflow_agent.runner.starting import (
+    bring_inputs,
+    bring_secrets,
+    journal,
+    may_finish_directly,
+    prepare,
+    spawn,
+    start,
+)
 from hetuflow_agent.runner.watching import judge, watch
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.errors import HostBlocked, Invalid
@@ -125,7 +134,8 @@ class Attempt(Course):
         except SecretFault as fault:
             await record(self, Verdict(InstanceStatus.FAILED, "secret_unavailable", str(fault)))
             return False
-        if not await start(self):
+        self.direct = await may_finish_directly(self)
+        if not self.direct and not await start(self):
             await end_unspawned(self)
             return False
         self._note_ready()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,8 @@ class Course:
         self.ending: Ending | None = None
         self.came_at = self.renewed_at = workshop.clock.boottime()
         self.start_sent = False
+        # Whether its work begins without its start being committed.
+        self.direct = False
         # Whether it goes on at the keeper, without us.
         self.left = False
         # Of the secrets it uses, by name; never written anywhere.
@@ -85,13 +88,17 @@ class Course:
         workdir = self.assignment.run.workdir
         return self.directory.work if workdir is None else Path(workdir)
 
-    async def until(self, deadline: float) -> None:
+    async def until(self, deadline: float, unless: Callable[[], bool] = lambda: False) -> None:
         """Return when boottime has reached `deadline`, never before, unless the end is asked for."""
-        if self.asked_to_end() or deadline <= self.clock.boottime():
+
+        def over() -> bool:
+            return self.asked_to_end() or unless()
+
+        if over() or deadline <= self.clock.boottime():
             return
         alarm = self.workshop.timers.set(deadline, self.nudge.set)
         try:
-            while not self.asked_to_end() and (left := deadline - self.clock.boottime()) > 0:
+            while not over() and (left := deadline - self.clock.boottime()) > 0:
                 if left <= NEARLY:
                     await asyncio.sleep(left)
                 else:

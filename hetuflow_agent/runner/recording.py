@@ -146,7 +146,7 @@ async def break_off(course: Course, error: Exception) -> None:
     if course.execution is not None:
         await course.execution.end(0.0)
         course.execution.close()
-    if course.start_sent or course.child is not None:
+    if course.start_sent or course.child is not None or course.started_at is not None:
         await record(
             course, Verdict(InstanceStatus.FAILED, "executor_error", f"{type(error).__name__}: {error}")
         )

@@ -59,14 +59,28 @@ async def bring_secrets(course: Course) -> None:
     course.secrets = await room.bring(course.assignment, course.directory)
 
 
+async def may_finish_directly(course: Course) -> bool:
+    """Whether it may begin as it is reserved: brief work in the agent that was due when it was claimed."""
+    if (
+        course.resumed
+        or course.workshop.server_clock.boottime_reaching(course.assignment.due_at) > course.came_at
+    ):
+        return False
+    executor = course.workshop.executors.get(executor_name(course.assignment.run))
+    try:
+        return executor is not None and await executor.is_brief(course.assignment)
+    except (HetuflowError, SpawnFailed):
+        return False  # told when it is to begin
+
+
 async def start(course: Course) -> bool:
     """Whether the server lets us run it."""
     due = course.workshop.server_clock.boottime_reaching(course.assignment.due_at)
     await course.until(due - _COMMIT_AHEAD)
-    return not course.asked_to_end() and await _commit_start(course) and not course.asked_to_end()
+    return not course.asked_to_end() and await commit_start(course) and not course.asked_to_end()
 
 
-async def _commit_start(course: Course) -> bool:
+async def commit_start(course: Course) -> bool:
     """Ask until there is an answer: after one that was lost only the server knows what holds."""
     assignment, workshop = course.assignment, course.workshop
     give_up = workshop.server_clock.boottime_of(assignment.reserved_until) + course.lease

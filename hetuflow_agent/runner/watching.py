@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Final
 
 from hetuflow_agent.executors.interface import Execution
 from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import Ending, Verdict, classify, describe
 from hetuflow_agent.runner.course import NEARLY, Course
+from hetuflow_agent.runner.starting import commit_start
+
+# How long work may go on that counts as reserved only.
+_BRIEF: Final = 0.5
 
 
 async def watch(course: Course) -> Exit | None:
@@ -47,6 +52,8 @@ async def _watch_own(course: Course, execution: Execution) -> Exit:
     deadline = None if timeout_ms is None else course.clock.boottime() + timeout_ms / 1000
     exited = asyncio.ensure_future(execution.wait())
     exited.add_done_callback(lambda _: course.nudge.set())
+    if course.direct and not await _ended_briefly(course, exited) and not await commit_start(course):
+        course.request_end(Ending.UNWANTED)
     alarm = None if deadline is None else course.workshop.timers.set(deadline, course.nudge.set)
     try:
         while not exited.done() and course.ending is None:
@@ -62,6 +69,12 @@ async def _watch_own(course: Course, execution: Execution) -> Exit:
         course.log.info("Ending an execution.", why=course.ending)
         await execution.end(course.grace())
     return replace(await exited, why=course.ending.value if course.ending else None)
+
+
+async def _ended_briefly(course: Course, exited: asyncio.Future[Exit]) -> bool:
+    """Whether it is over, or asked to be, before its start has to be committed."""
+    await course.until(course.clock.boottime() + _BRIEF, unless=exited.done)
+    return exited.done() or course.asked_to_end()
 
 
 def judge(course: Course, end: Exit) -> Verdict | None:

@@ -148,6 +148,39 @@ def test_a_release_spends_nothing(lone_server: System, agent: HandAgent) -> None
     assert lone_server.client.task(task.id).attempts == 0
 
 
+def test_a_direct_finish_counts_while_the_claim_is_held(lone_server: System, agent: HandAgent) -> None:
+    """Brief work ends as reserved: in success even if somebody cancelled meanwhile, for it is done."""
+    for cancelled, status, expected, attempts in (
+        (False, InstanceStatus.SUCCEEDED, "succeeded", 1),
+        (True, InstanceStatus.SUCCEEDED, "succeeded", 1),
+        (True, InstanceStatus.FAILED, "cancelled", 1),
+        (True, InstanceStatus.CANCELLED, "cancelled", 0),
+    ):
+        task, one = begin(lone_server, agent)
+        if cancelled:
+            lone_server.client.cancel(task.id)
+        assert agent.finish(one, status, started_at=1_000, finished_at=2_000) is OK
+        done = lone_server.client.task(task.id)
+        assert (done.status, done.attempts) == (expected, attempts)
+        assert agent.start(one) is STALE, "it is over"
+
+
+def test_a_direct_finish_of_a_reservation_that_expired_is_late(lone_server: System, agent: HandAgent) -> None:
+    task, one = begin(lone_server, agent)
+    sql(
+        lone_server,
+        "UPDATE sched_task_instance SET reserved_until = clock_timestamp() - interval '1 s' WHERE id = %s",
+        one.instance_id,
+    )
+    (again,) = wait_until(lambda: agent.poll().assignments, what="the rescuer")
+    assert agent.finish(one, InstanceStatus.SUCCEEDED) is STALE
+    kept = sql(lone_server, "SELECT token FROM sched_late_report WHERE instance_id = %s", one.instance_id)
+    assert kept == [(one.token,)]
+    assert lone_server.client.task(task.id).status == "pending"
+    assert agent.finish(again, InstanceStatus.SUCCEEDED) is OK
+    assert lone_server.client.task(task.id).status == "succeeded"
+
+
 def test_what_was_started_and_has_not_begun_is_given_back_too(lone_server: System, agent: HandAgent) -> None:
     """By the one who holds it, and unless somebody wants it to end."""
     task, one = begin(lone_server, agent)

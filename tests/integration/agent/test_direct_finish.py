@@ -1,0 +1,83 @@
+"""Brief work inside the agent: its end may be the first the server hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetuflow_agent.executors.interface import ExecutorHost
+from hetuflow_agent.executors.python import PythonExecutor
+from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
+from hetuflow_core.states import InstanceStatus as Status
+from tests.integration.agent.conftest import Bench
+from tests.support.executors import assignment_for, host_settings
+from tests.support.waiting import wait_until_async
+
+FOLDER = Path(__file__).parents[2] / "support" / "pythonjobs"
+
+
+@pytest.fixture
+async def python_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    executor = PythonExecutor(ExecutorHost(host_settings(tmp_path, python_modules=("task_functions",))))
+    bench.runner._workshop = replace(bench.workshop, executors={"python": executor})
+    yield bench
+    await executor.stop()
+
+
+def call(function: str, *, due_in_ms: int = -1_000, **kwargs: Any) -> Assignment:
+    options = {"function": f"task_functions:{function}", "kwargs": kwargs}
+    return assignment_for("python", options, due_in_ms=due_in_ms)
+
+
+async def test_what_is_over_at_once_is_reported_without_a_start(python_bench: Bench) -> None:
+    good, bad = call("add", a=1), call("fail", message="no")
+    python_bench.runner.accept([good, bad])
+    finish = await python_bench.desk.result_of(good.instance_id)
+    assert (finish.status, finish.output) == (Status.SUCCEEDED, {"result": 1.5})
+    assert finish.started_at is not None
+    assert (await python_bench.desk.result_of(bad.instance_id)).status is Status.FAILED
+    assert python_bench.desk.started == []
+
+
+async def test_what_lasts_commits_its_start_meanwhile(python_bench: Bench, tmp_path: Path) -> None:
+    lasting = call("wait_politely", mark=str(tmp_path / "mark"))
+    python_bench.runner.accept([lasting])
+    await wait_until_async(lambda: python_bench.desk.started == [lasting.instance_id])
+    assert (tmp_path / "mark").exists(), "it had begun"
+    python_bench.runner.cancel([Cancel(lasting.instance_id, lasting.token)])
+    assert (await python_bench.desk.result_of(lasting.instance_id)).status is Status.CANCELLED
+
+
+@pytest.mark.parametrize("outcome", [ReportOutcome.CANCELLED, ReportOutcome.STALE])
+async def test_what_lasts_and_is_not_wanted_any_more_is_ended(
+    python_bench: Bench, tmp_path: Path, outcome: ReportOutcome
+) -> None:
+    """Cancelled meanwhile, or its reservation has expired and somebody else has it."""
+    python_bench.desk.outcome = outcome
+    lasting = call("wait_politely", mark=str(tmp_path / "mark"))
+    python_bench.runner.accept([lasting])
+    await wait_until_async(lambda: python_bench.desk.started == [lasting.instance_id])
+    await wait_until_async(lambda: not python_bench.runner.attempts())
+    assert python_bench.desk.finishes == {}
+    assert not python_bench.workshop.claims.holds(lasting.token)
+    assert await python_bench.workshop.outbox.journal() == []
+
+
+async def test_a_cancel_reaches_what_has_begun_so(python_bench: Bench, tmp_path: Path) -> None:
+    lasting = call("wait_politely", mark=str(tmp_path / "mark"))
+    python_bench.runner.accept([lasting])
+    await wait_until_async((tmp_path / "mark").exists)
+    python_bench.runner.cancel([Cancel(lasting.instance_id, lasting.token)])
+    assert (await python_bench.desk.result_of(lasting.instance_id)).status is Status.CANCELLED
+
+
+async def test_what_was_not_due_when_it_came_commits_its_start(python_bench: Bench) -> None:
+    later = call("add", a=1, due_in_ms=200)
+    python_bench.runner.accept([later])
+    assert (await python_bench.desk.result_of(later.instance_id)).status is Status.SUCCEEDED
+    assert python_bench.desk.started == [later.instance_id]
