@@ -9,15 +9,14 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from uuid import UUID, uuid4
 
 import pytest
 
-from hetuflow_core.resources import TaskDetail
 from tests.e2e.conftest import System, serving
 from tests.support.databases import DatabaseServer
+from tests.support.hosts import Host
 from tests.support.keepers import end_keeper, keeper_of
-from tests.support.processes import AGENT, Running, clean_environment
+from tests.support.processes import Running
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
@@ -31,54 +30,6 @@ LOST_ONLY = {"max_attempts": 1, "on": ["lost"], "delay": "0s", "backoff": "fixed
 def server(database_server: DatabaseServer) -> Iterator[System]:
     with serving(database_server) as served:
         yield served
-
-
-class Host:
-    """One agent's host: its data folder stays while agents come and go."""
-
-    def __init__(self, server: System, data: Path, stack: ExitStack) -> None:
-        self.server = server
-        self.data = data
-        self.name = self.label = f"host-{uuid4().hex[:8]}"
-        self._stack = stack
-
-    def neighbour(self) -> Host:
-        """Another host that takes the same work."""
-        other = Host(self.server, self.data.with_name("neighbour"), self._stack)
-        other.label = self.label
-        self._stack.callback(end_keeper, other.data)
-        return other
-
-    def agent(self, **settings: str) -> Running:
-        """Start an agent that takes work meant for this host only; it has registered when this returns."""
-        environment = clean_environment(
-            HETUFLOW_AGENT__SERVER_URL=self.server.url,
-            HETUFLOW_AGENT__TOKEN=self.server.agent_token,
-            HETUFLOW_AGENT__NAME=self.name,
-            HETUFLOW_AGENT__SLOTS="4",
-            HETUFLOW_AGENT__DATA_DIR=str(self.data),
-            HETUFLOW_AGENT__LABELS=f"host={self.label}",
-        )
-        environment |= {f"HETUFLOW_AGENT__{key.upper()}": value for key, value in settings.items()}
-        running = self._stack.enter_context(Running(AGENT, env=environment))
-        running.await_log("Ready.")
-        return running
-
-    def run(self, script: str, **spec: object) -> TaskDetail:
-        job = self.server.apply(
-            run={"script": script}, placement={"labels": {"host": self.label}}, kill_grace="500ms", **spec
-        )
-        return self.server.client.run(job.id)
-
-    def printed(self, instance: UUID) -> str:
-        return self.server.client.logs(instance).decode()
-
-    def await_output(self, instance: UUID, wanted: str) -> str:
-        return wait_until(
-            lambda: (text := self.printed(instance)) and wanted in text and text,
-            timeout=30,
-            what=f"{wanted!r} in the log",
-        )
 
 
 @pytest.fixture

@@ -1,0 +1,120 @@
+"""What a real agent does when two things happen at once, and when its clock is wrong."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hetuflow_core.errors import Conflict
+from tests.e2e.conftest import System
+from tests.support.hosts import Host
+from tests.support.keepers import end_keeper
+from tests.support.waiting import wait_until
+from tests.support.wire import Wire
+
+HOUR = 3600
+
+
+@pytest.fixture
+def host(lone_server: System, tmp_path: Path) -> Iterator[Host]:
+    data = tmp_path / "data"
+    with ExitStack() as stack:
+        stack.callback(end_keeper, data)
+        yield Host(lone_server, data, stack)
+
+
+def test_whoever_finishes_too_late_is_told_and_what_it_said_is_kept(host: Host, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with Wire(host.server.url) as wire:
+        host.agent(server_url=wire.url)
+        task = host.run(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 5", lease="4s", on_lost="continue")
+        wait_until(lambda: host.server.client.task(task.id).status == "running", timeout=30, what="its start")
+        wire.cut()
+        lost = wait_until(
+            lambda: (found := host.server.client.task(task.id)).instances[0].status == "lost" and found,
+            timeout=60,
+            what="the loss",
+        )
+        gate.touch()
+        wait_until(lambda: results_on_disk(host.data) == 1, timeout=60, what="the result")
+        wire.mend()
+        kept = wait_until(
+            lambda: late_reports(host.server, task.instances[0].id), timeout=60, what="the late report"
+        )
+        # Answered, it is the agent's no more.
+        wait_until(lambda: results_on_disk(host.data) == 0, timeout=60, what="the record to go")
+    assert kept == [("failed", 5)]
+    assert host.server.client.task(task.id).instances == lost.instances
+
+
+def results_on_disk(data: Path) -> int:
+    with closing(sqlite3.connect(f"file:{data / 'records.db'}?mode=ro", uri=True, timeout=10)) as records:
+        return int(records.execute("SELECT count(*) FROM finished").fetchone()[0])
+
+
+def late_reports(system: System, instance: object) -> list[tuple[str, int]]:
+    with psycopg.connect(system.database_url) as connection:
+        return connection.execute(
+            "SELECT report->>'status', (report->>'exit_code')::int FROM sched_late_report "
+            "WHERE instance_id = %s",
+            [instance],
+        ).fetchall()
+
+
+def test_a_cancel_that_races_start_and_finish_has_one_outcome(host: Host, tmp_path: Path) -> None:
+    """Whatever came first: what never ran left nothing, what succeeded has run, and no slot is lost."""
+    host.agent()
+    client = host.server.client
+    job = host.server.apply(
+        run={"script": f"touch {tmp_path}/ran-$HETUFLOW_TASK_ID; sleep 0.02"},
+        placement={"labels": {"host": host.label}},
+        kill_grace="1s",
+    )
+    tasks = []
+    for n in range(24):
+        tasks.append(client.run(job.id).id)
+        # Between before it was claimed and after it has ended.
+        time.sleep(0.004 * (n % 12))
+        with suppress(Conflict):  # it was over
+            client.cancel(tasks[-1])
+    ends = [client.wait(task, timeout=60) for task in tasks]
+    for end in ends:
+        ran = (tmp_path / f"ran-{end.id}").exists()
+        assert end.status in ("succeeded", "cancelled")
+        assert len(end.instances) == 1
+        assert ran or end.status == "cancelled"
+        assert ran or end.instances[0].exit_code is None
+        assert not ran or end.instances[0].started_at is not None
+    assert {end.status for end in ends} >= {"cancelled"}
+    last = [client.run(job.id).id for _ in range(5)]
+    assert {client.wait(task, timeout=60).status for task in last} == {"succeeded"}
+
+
+def test_a_host_whose_clock_is_an_hour_ahead_starts_work_at_its_time(host: Host) -> None:
+    program = [sys.executable, str(Path(__file__).parents[1] / "support" / "agent_with_wrong_clock.py")]
+    host.agent(program, {"HOST_CLOCK_OFF": str(HOUR)})
+    client = host.server.client
+    job = host.server.apply(
+        run={"command": ["date", "+%s.%N"]}, placement={"labels": {"host": host.label}}, timeout="10m"
+    )
+    due = datetime.now(UTC) + timedelta(seconds=3)
+    later = client.run(job.id, run_at=due)
+    at_once = client.wait(client.run(job.id).id, timeout=30)
+    assert at_once.status == "succeeded"
+    done = client.wait(later.id, timeout=60)
+    (instance,) = done.instances
+    ran = float(host.printed(instance.id))
+    assert due.timestamp() <= ran < due.timestamp() + 20
+    assert instance.started_at is not None
+    assert instance.finished_at is not None
+    # Told in the server's time, by the agent.
+    assert abs(instance.started_at.timestamp() - ran) < 20
+    assert instance.finished_at >= instance.started_at
