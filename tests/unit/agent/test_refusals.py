@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import httpx
+import msgspec
 import pytest
 
-from hetuflow_agent.gateway_client import SESSION_REPLACED, Correspondent, Unanswered, refusal, retry_after
+from hetuflow_agent.gateway_client import (
+    SESSION_REPLACED,
+    Correspondent,
+    ProxiedLine,
+    Said,
+    StraightLine,
+    Unanswered,
+    line_to,
+    refusal,
+    retry_after,
+)
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_core.errors import (
     Conflict,
@@ -20,7 +32,7 @@ from hetuflow_core.errors import (
     TooLarge,
     Unauthenticated,
 )
-from hetuflow_core.messages import Polled
+from hetuflow_core.messages import Envelope, MessageKind, Polled
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_core.runtime.config_keys import Secret
 
@@ -28,7 +40,7 @@ NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 TOKEN = "very-secret-token"
 
 
-def judged(status: int, *, body: bytes = b"", **headers: str) -> HetuflowError | None:
+def judged(status: int, *, body: bytes = b"", **headers: str) -> HetuflowError:
     return refusal(status, httpx.Headers(headers), body, NOW)
 
 
@@ -52,9 +64,10 @@ def test_statuses_have_one_meaning_each(status: int, kind: type[HetuflowError]) 
     assert type(judged(status)) is (Unanswered if kind is ServerUnreachable else kind)
 
 
-@pytest.mark.parametrize("status", [200, 201, 204])
+@pytest.mark.parametrize("status", [200, 201])
 def test_success_is_no_refusal(status: int) -> None:
-    assert judged(status) is None
+    answer = msgspec.json.encode(Envelope(uuid4(), 0, MessageKind.POLLED, Polled(7)))
+    assert correspondent([]).read(Said(status, [], answer), Polled) == Polled(7)
 
 
 def test_the_servers_own_words_are_kept() -> None:
@@ -102,20 +115,20 @@ def test_a_replaced_session_is_told_at_once() -> None:
     replaced: list[HetuflowError] = []
     body = json.dumps({"detail": "Replaced.", "code": SESSION_REPLACED}).encode()
     with pytest.raises(Conflict) as caught:
-        correspondent(replaced).read(httpx.Response(409, content=body), Polled)
+        correspondent(replaced).read(Said(409, [], body), Polled)
     assert replaced == [caught.value]
 
 
 def test_another_conflict_is_not_taken_for_a_replaced_session() -> None:
     replaced: list[HetuflowError] = []
     with pytest.raises(Conflict):
-        correspondent(replaced).read(httpx.Response(409, content=b"{}"), Polled)
+        correspondent(replaced).read(Said(409, [], b"{}"), Polled)
     assert replaced == []
 
 
 def test_an_answer_that_is_no_message_counts_as_none() -> None:
     with pytest.raises(Unanswered, match=r"agent\.server_url"):
-        correspondent([]).read(httpx.Response(200, content=b"<html>Welcome</html>"), Polled)
+        correspondent([]).read(Said(200, [], b"<html>Welcome</html>"), Polled)
 
 
 def test_the_token_travels_in_the_header_and_shows_nowhere_else() -> None:
@@ -125,3 +138,26 @@ def test_the_token_travels_in_the_header_and_shows_nowhere_else() -> None:
     assert settings["base_url"] == "http://flow.example:8600/api/v1/gateway"
     assert TOKEN not in repr(it)
     assert TOKEN not in it.unreachable(httpx.ConnectError("refused")).message
+
+
+@pytest.mark.parametrize(
+    ("variables", "kind"),
+    [
+        ({}, StraightLine),
+        ({"http_proxy": "http://proxy.example:3128"}, ProxiedLine),
+        ({"all_proxy": "http://proxy.example:3128"}, ProxiedLine),
+        ({"https_proxy": "http://proxy.example:3128"}, StraightLine),
+        ({"http_proxy": "http://proxy.example:3128", "no_proxy": "flow.example"}, StraightLine),
+    ],
+)
+async def test_a_proxy_of_the_environment_is_used(
+    variables: dict[str, str], kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    line = line_to(correspondent([]))
+    assert type(line) is kind
+    await line.close()
