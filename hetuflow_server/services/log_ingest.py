@@ -20,7 +20,7 @@ from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.store import log_chunks
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.log_chunks import ChunkRow, Claim, StreamKey, StreamLength
 from hetuflow_server.stream.hints import Hints, instance_topic
 
@@ -52,7 +52,7 @@ class LogIngest:
 
     async def _append(self, batches: Sequence[Sequence[m.LogChunk]]) -> list[list[m.LogResult]]:
         chunks = [chunk for batch in batches for chunk in batch]
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(Lane.PLANNED) as connection:
             claims = await log_chunks.claims_of(connection, sorted({chunk.instance_id for chunk in chunks}))
             growth = _Growth(self._cap, claims)
             growth.lengths = await log_chunks.lock_lengths(connection, growth.keys_of(chunks))

@@ -23,13 +23,14 @@ class ChunkRow:
     data: bytes
 
 
-# Tokens of live instances, and of finished ones: the last lines often come after the end.
-_CLAIMS = """
+# Tokens of live instances, and of finished ones: the last lines often come after the end. The history has
+# many partitions, so it is asked for what is not live only.
+_LIVE_CLAIMS = """
 SELECT id, token, claim_no, slot FROM sched_task_instance
-WHERE id = ANY(%(ids)s::uuid[]) AND token IS NOT NULL
-UNION ALL
-SELECT id, token, claim_no, slot FROM sched_task_instance_history
 WHERE id = ANY(%(ids)s::uuid[]) AND token IS NOT NULL"""
+_FINISHED_CLAIMS = """
+SELECT id, token, claim_no, slot FROM sched_task_instance_history
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s AND token IS NOT NULL"""
 
 # A stream's row is locked before anything is appended to it, so that it must be there first.
 _BEGIN = """
@@ -41,14 +42,14 @@ _LOCK_LENGTHS = """
 SELECT instance_id, claim_no, stream, length, truncated FROM sched_log_length
 WHERE instance_id = ANY(%(ids)s::uuid[]) ORDER BY instance_id, claim_no, stream FOR UPDATE"""
 
-_GROW = """
-UPDATE sched_log_length l SET length = n.length, truncated = n.truncated, updated_at = clock_timestamp()
-FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[], %(length)s::bigint[],
-            %(truncated)s::boolean[]) AS n(instance_id, claim_no, stream, length, truncated)
-WHERE l.instance_id = n.instance_id AND l.claim_no = n.claim_no AND l.stream = n.stream"""
-
-# One after the other by the clock: readers go on behind the last time they have seen.
+# Chunks one after the other by the clock: readers go on behind the last time they have seen.
 _APPEND = """
+WITH grown AS (
+  UPDATE sched_log_length l SET length = n.length, truncated = n.truncated, updated_at = clock_timestamp()
+  FROM unnest(%(of_instance_id)s::uuid[], %(of_claim_no)s::integer[], %(of_stream)s::text[],
+              %(of_length)s::bigint[], %(of_truncated)s::boolean[])
+    AS n(instance_id, claim_no, stream, length, truncated)
+  WHERE l.instance_id = n.instance_id AND l.claim_no = n.claim_no AND l.stream = n.stream)
 INSERT INTO sched_log_chunk (created_at, instance_id, claim_no, stream, start_offset, byte_length, data)
 SELECT clock_timestamp(), instance_id, claim_no, stream, start_offset, byte_length, data
 FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[], %(start_offset)s::bigint[],
@@ -133,7 +134,11 @@ class StreamLength:
 
 
 async def claims_of(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Claim]:
-    rows = await connection.exec_driver_sql(_CLAIMS, {"ids": Uuids(ids)})
+    rows = list(await connection.exec_driver_sql(_LIVE_CLAIMS, {"ids": Uuids(ids)}))
+    if len(rows) < len(ids):
+        ended = sorted(set(ids).difference(row.id for row in rows))
+        parameters = {"ids": Uuids(ended), "first": ended[0], "last": ended[-1]}
+        rows += await connection.exec_driver_sql(_FINISHED_CLAIMS, parameters)
     return {row.id: Claim(row.token, row.claim_no, row.slot is not None) for row in rows}
 
 
@@ -158,10 +163,9 @@ async def _lock_lengths(connection: Connection, wanted: Sequence[StreamKey]) -> 
 
 async def append(connection: Connection, chunks: Sequence[ChunkRow], lengths: Sequence[StreamLength]) -> None:
     """Append chunks that were found to fit locked streams, and write how long those are now."""
-    if chunks:
-        await connection.exec_driver_sql(_APPEND, transpose(ChunkRow, chunks))
-    if lengths:
-        await connection.exec_driver_sql(_GROW, transpose(StreamLength, lengths))
+    if chunks or lengths:
+        grown = {f"of_{name}": values for name, values in transpose(StreamLength, lengths).items()}
+        await connection.exec_driver_sql(_APPEND, {**transpose(ChunkRow, chunks), **grown})
 
 
 async def rotate(connection: Connection, key: StreamKey, keep_from: int) -> None:
