@@ -119,28 +119,7 @@ class Attempt(Course):
 
     async def _get_under_way(self) -> bool:
         """Up to the spawn; False when it did not come to that, with everything done about it."""
-        try:
-            await prepare(self)
-            await journal(self)
-            await bring_inputs(self)
-            await bring_secrets(self)
-        except (OSError, HostBlocked) as error:
-            self.log.error("The work directory cannot be prepared; the work goes back.", error=str(error))  # noqa: TRY400  the traceback adds nothing
-            await give_back(self)
-            return False
-        except ArtifactFault as fault:
-            await record(self, Verdict(InstanceStatus.FAILED, fault.reason, str(fault)))
-            return False
-        except SecretFault as fault:
-            await record(self, Verdict(InstanceStatus.FAILED, "secret_unavailable", str(fault)))
-            return False
-        self.direct = await may_finish_directly(self)
-        if not self.direct and not await start(self):
-            await end_unspawned(self)
-            return False
-        self._note_ready()
-        if not await self.turn(_TURN_PATIENCE):
-            await self._give_up_turn()
+        if not await self._get_ready() or not await self._have_turn():
             return False
         try:
             return await spawn(self)
@@ -149,6 +128,36 @@ class Attempt(Course):
         except SpawnFailed as error:
             await record(self, Verdict(InstanceStatus.FAILED, "spawn_failed", str(error)))
         return False
+
+    async def _get_ready(self) -> bool:
+        """Whether everything is there that its work needs."""
+        try:
+            await prepare(self)
+            await journal(self)
+            await bring_inputs(self)
+            await bring_secrets(self)
+        except (OSError, HostBlocked) as error:
+            self.log.error("The work directory cannot be prepared; the work goes back.", error=str(error))  # noqa: TRY400  the traceback adds nothing
+            await give_back(self)
+        except ArtifactFault as fault:
+            await record(self, Verdict(InstanceStatus.FAILED, fault.reason, str(fault)))
+        except SecretFault as fault:
+            await record(self, Verdict(InstanceStatus.FAILED, "secret_unavailable", str(fault)))
+        else:
+            return True
+        return False
+
+    async def _have_turn(self) -> bool:
+        """Whether the server lets us run it, and there is a slot for it."""
+        self.direct = await may_finish_directly(self)
+        if not self.direct and not await start(self):
+            await end_unspawned(self)
+            return False
+        self._note_ready()
+        if not await self.turn(_TURN_PATIENCE):
+            await self._give_up_turn()
+            return False
+        return True
 
     def _note_ready(self) -> None:
         came, now = self.came_at, self.clock.boottime()
