@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -11,6 +10,8 @@ import pytest
 
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources import ApplyAction
+from hetuflow_core.roles import Role
+from hetuflow_server.services.principals import Principal
 from tests.support.engine import WHO, Engine, put_fires
 
 MINUTELY = {"name": "minutely", "every": "1m"}
@@ -236,7 +237,7 @@ async def test_adding_changing_and_deleting_one(scheduling: Engine) -> None:
 async def test_another_namespace_looks_as_if_it_did_not_exist(scheduling: Engine) -> None:
     job_id = await scheduling.apply(MINUTELY)
     schedule: UUID = (await scheduling.schedule("minutely")).id
-    stranger = replace(WHO, namespace="elsewhere")
+    stranger = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
     for call in (
         scheduling.schedules.schedule(stranger, schedule),
         scheduling.schedules.enable(stranger, schedule, enabled=False),
