@@ -89,6 +89,11 @@ EVENTS = Partitioned(
     "sched_event",
     key="id",
     keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)",
+    # What is still to be matched, or counted in a window that is open, must stay in sight.
+    settled=(
+        "created_at < clock_timestamp() - interval '1 day' "
+        "AND NOT EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)"
+    ),
 )
 EVENT_EFFECTS = Partitioned(
     "sched_event_effect",

@@ -19,9 +19,10 @@ from hetuflow_core.roles import Role
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.services.events import Events
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.store import event_matching
+from hetuflow_server.store import event_matching, partitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.events import EventFilter, NewEvent
+from hetuflow_server.store.partitions import EVENTS, GaveWay, Partitions
 from hetuflow_server.stream.hints import Hints, events_topic, wake_on_events
 from hetuflow_server.stream.relay import Relay
 from tests.support.engine import WHO, Engine
@@ -296,6 +297,26 @@ async def test_old_events_and_keys_go_and_what_is_unmatched_stays(
     assert await emit(events, key="young") == young
     assert await emit(events, key="old") != sent["old"]
     engine.close()
+
+
+async def test_what_is_unmatched_stays_in_sight_while_a_partition_is_filled(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Events(database)
+    sent = {await emit(events) for _ in range(4)}
+    strays = Partitions(database, EVENTS)
+
+    async def cut_off(*_: object) -> None:
+        raise GaveWay
+
+    monkeypatch.setattr(partitions, "_BATCH", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Partitions, "_attach", cut_off)
+        with pytest.raises(GaveWay):
+            await strays.empty_default(most_days=1)
+    assert set(await listed(events)) == sent
+    assert await strays.empty_default(most_days=1) == 1
+    assert set(await listed(events)) == sent
 
 
 async def test_matching_reads_by_keys_only(scheduling: Engine) -> None:
