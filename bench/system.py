@@ -15,12 +15,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -117,6 +118,15 @@ class System:
                 [names],
             ).fetchone()
         return row == (len(names),)
+
+    def database_cpu_seconds(self) -> float:
+        """What PostgreSQL has used so far, sessions that have ended included."""
+        postmaster = psutil.Process(self._postgres.pid)
+        used = sum(postmaster.cpu_times()[:4])
+        for session in postmaster.children():
+            with suppress(psutil.NoSuchProcess):
+                used += sum(session.cpu_times()[:2])
+        return used
 
     def server_errors(self) -> str:
         """What the server's log says went wrong, for a measurement that met it."""

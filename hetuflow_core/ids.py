@@ -18,6 +18,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_MILLISECONDS = (1 << 48) - 1
 _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
 _RANDOM_BITS = 74
+_BEHIND_VARIANT = (1 << 62) - 1
 _MICROSECOND = timedelta(microseconds=1)
 # Sixteen bytes and their mark.
 _UUID_FRAME = (17).to_bytes(4, "big") + b"u"
@@ -122,10 +123,37 @@ def milliseconds(at: datetime) -> int:
     return value
 
 
+class FireIds:
+    """The ids of what many schedules fire at one instant, as bytes: `task_of_schedule` and `instance_of`.
+
+    What they share is encoded and hashed once: a generator derives two for each of a hundred thousand fires.
+    """
+
+    __slots__ = ("_common", "_fire_at", "_first", "_of_instance", "_of_schedule")
+
+    def __init__(self, fire_at: datetime) -> None:
+        self._common = milliseconds(fire_at) << 80 | _VERSION_AND_VARIANT
+        self._of_schedule = _hash(_framed(_Kind.SCHEDULE_FIRE.value) + _UUID_FRAME)
+        self._fire_at = _framed(fire_at)
+        self._of_instance = _hash(_framed(_Kind.INSTANCE.value) + _UUID_FRAME)
+        self._first = _framed(1)
+
+    def of(self, schedule: bytes) -> tuple[bytes, bytes]:
+        """Return the ids of a schedule's task and of that task's first instance."""
+        hashed = self._of_schedule.copy()
+        hashed.update(schedule + self._fire_at)
+        task = _insert_hash(self._common, hashed.digest()).to_bytes(16, "big")
+        hashed = self._of_instance.copy()
+        hashed.update(task + self._first)
+        return task, _insert_hash(self._common, hashed.digest()).to_bytes(16, "big")
+
+
 def _derive(kind: _Kind, at_ms: int, *parts: UUID | datetime | str | int) -> UUID:
-    # Hashed at once: a generator derives two of these for each of a hundred thousand fires.
-    hashed = _framed(kind.value) + b"".join([_framed(part) for part in parts])
-    return _assemble(at_ms, blake2b(hashed, digest_size=16, person=b"hetuflow-id-v1").digest())
+    return _assemble(at_ms, _hash(_framed(kind.value) + b"".join([_framed(part) for part in parts])).digest())
+
+
+def _hash(hashed: bytes) -> blake2b:
+    return blake2b(hashed, digest_size=16, person=b"hetuflow-id-v1")
 
 
 def _framed(part: UUID | datetime | str | int) -> bytes:
@@ -148,6 +176,10 @@ def _framed_word(part: datetime | str | int) -> bytes:
 
 
 def _assemble(at_ms: int, bits: bytes) -> UUID:
-    value = int.from_bytes(bits, "big") >> (len(bits) * 8 - _RANDOM_BITS)
-    high, low = value >> 62, value & ((1 << 62) - 1)
-    return UUID(int=(at_ms << 80) | _VERSION_AND_VARIANT | (high << 64) | low)
+    return UUID(int=_insert_hash(at_ms << 80 | _VERSION_AND_VARIANT, bits))
+
+
+def _insert_hash(common: int, bits: bytes) -> int:
+    """Put the first 74 of the bits where they belong: twelve before the variant, the others behind it."""
+    value = int.from_bytes(bits[:10], "big") >> (80 - _RANDOM_BITS)
+    return common | value >> 62 << 64 | value & _BEHIND_VARIANT

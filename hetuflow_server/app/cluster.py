@@ -21,7 +21,7 @@ from hetuflow_server.store.evicting import Evicting
 from hetuflow_server.store.leadership import Lease
 from hetuflow_server.store.servers import ServerIdentity
 
-_LEADER_CONNECTIONS = 3
+_LEADER_CONNECTIONS = 4
 _BALANCE_EVERY_SECONDS = 0.5
 _OWNED_EVERY_SECONDS = 1.0
 

@@ -71,7 +71,7 @@ class Mould:
             priority=self.priority,
             fire_at=fire_at,
             due_at=due_at,
-            deadline_at=_later(due_at, self.deadline),
+            deadline_at=later(due_at, self.deadline),
             traceparent=None,
             created_by=self.created_by,
             backfill_id=self.backfill_id,
@@ -118,7 +118,8 @@ def _duration(text: str) -> timedelta:
     return parse_duration(text)
 
 
-def _later(at: datetime, duration: timedelta | None) -> datetime | None:
+def later(at: datetime, duration: timedelta | None) -> datetime | None:
+    """Return the instant so much later; None without a duration."""
     if duration is None:
         return None
     try:

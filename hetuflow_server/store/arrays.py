@@ -66,6 +66,17 @@ class Texts(Array):
         return [_NULL if value is None else _text(value) for value in values]
 
 
+class JsonTexts(Array):
+    """jsonb, from text that is JSON."""
+
+    __slots__ = ()
+    element_oid, array_oid = 3802, 3807
+
+    @staticmethod
+    def elements(values: Sequence[str | None]) -> list[bytes]:
+        return [_NULL if value is None else _json(value) for value in values]
+
+
 class Blobs(Array):
     """bytea, as it is: the driver would write two digits for each byte."""
 
@@ -126,7 +137,17 @@ class Instants(Array):
         ]
 
 
-ARRAYS: tuple[type[Array], ...] = (Uuids, Texts, Blobs, SmallInts, Ints, BigInts, Booleans, Instants)
+ARRAYS: tuple[type[Array], ...] = (
+    Uuids,
+    Texts,
+    JsonTexts,
+    Blobs,
+    SmallInts,
+    Ints,
+    BigInts,
+    Booleans,
+    Instants,
+)
 
 
 def register_arrays(connection: psycopg.AsyncConnection[Any]) -> None:
@@ -149,3 +170,9 @@ _DUMPERS: dict[type[Array], type[_ArrayDumper]] = {
 def _text(value: str) -> bytes:
     encoded = value.encode()
     return _LENGTH.pack(len(encoded)) + encoded
+
+
+def _json(value: str) -> bytes:
+    encoded = value.encode()
+    # Its version of the format comes first.
+    return _LENGTH.pack(len(encoded) + 1) + b"\1" + encoded

@@ -13,11 +13,11 @@ from hetuflow_server.store.records import NewInstance, NewTask
 _NEW_TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
                         priority, fire_at, due_at, deadline_at, traceparent, created_by, backfill_id)
-SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params::jsonb, priority,
+SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params, priority,
        fire_at, due_at, deadline_at, traceparent, created_by, backfill_id
 FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id)s::uuid[],
             %(task.job_version)s::integer[], %(task.schedule_id)s::uuid[], %(task.retry_of)s::uuid[],
-            %(task.params)s::text[], %(task.priority)s::smallint[], %(task.fire_at)s::timestamptz[],
+            %(task.params)s::jsonb[], %(task.priority)s::smallint[], %(task.fire_at)s::timestamptz[],
             %(task.due_at)s::timestamptz[], %(task.deadline_at)s::timestamptz[], %(task.traceparent)s::text[],
             %(task.created_by)s::text[], %(task.backfill_id)s::uuid[])
   AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,

@@ -14,6 +14,7 @@ import msgspec
 
 from hetuflow_core.resources import Calendar
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.tables.catalog import NAMES_CALENDARS
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +81,12 @@ UPDATE sched_calendar
 SET version = version + 1, labels = %(labels)s::jsonb, spec = %(spec)s::jsonb, updated_at = clock_timestamp()
 WHERE namespace_id = %(namespace_id)s AND name = %(name)s AND version = %(version)s"""
 
-_USERS = """
+_USERS = f"""
 SELECT s.id AS schedule_id, s.job_id, j.name AS job, s.name
 FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id
-WHERE s.namespace_id = %(namespace_id)s AND s.deleted_at IS NULL
-  AND (s.spec #> '{calendar,exclude}' ?| %(names)s::text[]
-       OR s.spec #> '{calendar,include}' ?| %(names)s::text[])
+WHERE s.namespace_id = %(namespace_id)s AND s.deleted_at IS NULL AND s.{NAMES_CALENDARS}
+  AND (s.spec #> '{{calendar,exclude}}' ?| %(names)s::text[]
+       OR s.spec #> '{{calendar,include}}' ?| %(names)s::text[])
 ORDER BY s.job_id, s.id LIMIT %(limit)s"""
 
 

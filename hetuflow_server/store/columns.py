@@ -12,14 +12,28 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
-from hetuflow_server.store.arrays import BigInts, Blobs, Booleans, Instants, Ints, SmallInts, Texts, Uuids
+from hetuflow_server.store.arrays import (
+    Array,
+    BigInts,
+    Blobs,
+    Booleans,
+    Instants,
+    Ints,
+    JsonTexts,
+    SmallInts,
+    Texts,
+    Uuids,
+)
 
 # An `int` is sent as bigint unless its record says that it is smaller.
 SmallInt = Annotated[int, SmallInts]
 Int = Annotated[int, Ints]
+# Text that is JSON.
+Json = Annotated[str, JsonTexts]
 
 _ARRAYS = {UUID: Uuids, str: Texts, bytes: Blobs, int: BigInts, bool: Booleans, datetime: Instants}
 _Encode = Callable[[list[Any]], Any]
+_Elements = Callable[[Sequence[Any]], list[bytes]]
 
 
 def transpose(row_type: type, rows: Sequence[Any]) -> dict[str, Any]:
@@ -27,10 +41,26 @@ def transpose(row_type: type, rows: Sequence[Any]) -> dict[str, Any]:
     return {name: encode([value_of(row) for row in rows]) for name, value_of, encode in _columns(row_type)}
 
 
+def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
+    """Return these fields of a row one behind the other, as COPY takes them."""
+    return b"".join([elements((value_of(row),))[0] for value_of, elements in _fields(row_type, names)])
+
+
 @cache
 def _columns(row_type: type) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
     hints = get_type_hints(row_type, include_extras=True)
     return [(field.name, attrgetter(field.name), _encoder(hints[field.name])) for field in fields(row_type)]
+
+
+@cache
+def _fields(row_type: type, names: tuple[str, ...]) -> list[tuple[Callable[[Any], Any], _Elements]]:
+    columns = {name: (value_of, encode) for name, value_of, encode in _columns(row_type)}
+    chosen: list[tuple[Callable[[Any], Any], _Elements]] = []
+    for value_of, encode in map(columns.__getitem__, names):
+        if not (isinstance(encode, type) and issubclass(encode, Array)):
+            raise TypeError(f"{row_type.__name__} has columns that only the driver can encode")
+        chosen.append((value_of, encode.elements))
+    return chosen
 
 
 def _encoder(hint: Any) -> _Encode:

@@ -110,14 +110,21 @@ class Connection:
 
         `binary` is quicker for many rows of ids and times; it is for columns of ordinary types only.
         """
-        if self._session is None:
-            raise RuntimeError("this transaction is over: statements belong inside its `async with`")
-        return await self._session.execute(statement, parameters, binary=binary)
+        return await self._open().execute(statement, parameters, binary=binary)
+
+    async def copy(self, statement: str, rows: bytes) -> None:
+        """Execute `COPY … FROM STDIN` with these rows."""
+        await self._open().copy(statement, rows)
 
     async def rollback(self) -> None:
         """Undo what was done so far; leaving the transaction then commits nothing."""
         if self._session is not None:
             await self._session.rollback()
+
+    def _open(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("this transaction is over: statements belong inside its `async with`")
+        return self._session
 
     def end(self) -> None:
         """Whoever kept this connection cannot reach into the transaction of the next one."""
@@ -156,6 +163,10 @@ class Session:
         result = cursor.pgresult
         has_rows = result is not None and result.status == pq.ExecStatus.TUPLES_OK
         return Rows(await cursor.fetchall() if has_rows else (), cursor.rowcount)
+
+    async def copy(self, statement: str, rows: bytes) -> None:
+        async with self._cursor.copy(statement.encode()) as copy:
+            await copy.write(rows)
 
     async def commit(self) -> None:
         await self._driver.commit()

@@ -8,7 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
-from hetuflow_server.store.columns import Int, SmallInt
+from hetuflow_server.store.columns import Int, Json, SmallInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class NewTask:
     job_version: Int
     schedule_id: UUID | None
     retry_of: UUID | None
-    params: str
+    params: Json
     priority: SmallInt
     fire_at: datetime
     due_at: datetime

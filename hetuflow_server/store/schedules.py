@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -56,8 +56,7 @@ class ScheduleChange:
     fired_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class DueSchedule:
+class DueSchedule(NamedTuple):
     """A schedule with fires to generate, and of its job what they take over."""
 
     id: UUID
@@ -113,22 +112,26 @@ JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version"""
 
 # Whoever edits a schedule holds its row: it is skipped, and looked at again when they are done.
 # What is locked carries its changes along: joined with them again, two lists are compared each with each.
+# A locked row stays in its place, so the update need not look for it once more.
+# None is the answer when all of them have moved: who leads must never have to wait for a large result.
 _ADVANCE = """
 WITH locked AS MATERIALIZED (
-  SELECT s.id, w.new_cursor, w.decided_until, w.next_fire_at, w.fired
+  SELECT s.ctid AS place, w.new_cursor, w.decided_until, w.next_fire_at, w.fired
   FROM unnest(%(id)s::uuid[], %(version)s::integer[], %(cursor)s::timestamptz[],
               %(new_cursor)s::timestamptz[], %(decided_until)s::timestamptz[],
               %(next_fire_at)s::timestamptz[], %(fired)s::integer[])
          AS w(id, version, cursor, new_cursor, decided_until, next_fire_at, fired)
   JOIN sched_schedule s ON s.id = w.id
   WHERE s.cursor = w.cursor AND s.version = w.version AND s.enabled
-  ORDER BY s.id FOR UPDATE OF s SKIP LOCKED)
-UPDATE sched_schedule s
-SET cursor = l.new_cursor, decided_until = l.decided_until, next_fire_at = l.next_fire_at,
-    fired_count = s.fired_count + l.fired
-FROM locked l
-WHERE s.id = l.id
-RETURNING s.id"""
+  ORDER BY s.id FOR UPDATE OF s SKIP LOCKED),
+moved AS (
+  UPDATE sched_schedule s
+  SET cursor = l.new_cursor, decided_until = l.decided_until, next_fire_at = l.next_fire_at,
+      fired_count = s.fired_count + l.fired
+  FROM locked l
+  WHERE s.ctid = l.place
+  RETURNING s.id)
+SELECT CASE WHEN count(*) < cardinality(%(id)s::uuid[]) THEN coalesce(array_agg(id), '{}') END FROM moved"""
 
 _INSERT = """
 INSERT INTO sched_schedule (id, namespace_id, job_id, name, kind, spec, enabled, cursor, next_fire_at)
@@ -178,14 +181,15 @@ async def clock(connection: Connection) -> datetime:
 
 async def due(connection: Connection, until: datetime, most: int) -> list[DueSchedule]:
     """Return the schedules that have fires to generate up to `until`, soonest first."""
-    rows = await connection.exec_driver_sql(_DUE, {"until": until, "most": most})
-    return [DueSchedule(*row) for row in rows]
+    rows = await connection.exec_driver_sql(_DUE, {"until": until, "most": most}, binary=True)
+    return [DueSchedule._make(row) for row in rows]
 
 
 async def advance(connection: Connection, advances: Sequence[Advance]) -> set[UUID]:
     """Move cursors by compare-and-set; return the schedules that were as they were thought to be."""
-    rows = await connection.exec_driver_sql(_ADVANCE, transpose(Advance, advances))
-    return set(rows.scalars())
+    answer = await connection.exec_driver_sql(_ADVANCE, transpose(Advance, advances))
+    moved: list[UUID] | None = answer.scalar_one()
+    return {advance.id for advance in advances} if moved is None else set(moved)
 
 
 async def uncount(connection: Connection, repeated: Mapping[UUID, int]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -15,11 +15,13 @@ from hetuflow_core import ids
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.limits import key_scope
 from hetuflow_server.loops import generator as generator_module
-from hetuflow_server.loops.generator import Generator
+from hetuflow_server.loops.generator import Create, Generator
 from hetuflow_server.services.fires import StoredSpecs
 from hetuflow_server.services.leadership import Leadership, NotLeading
+from hetuflow_server.services.turns import Look, Planner, Turn
 from hetuflow_server.store import schedules as store
 from hetuflow_server.store.connection import Connection, Rows
+from hetuflow_server.store.fire_transitions import AlreadyThere
 from tests.support.engine import LEADER, WHO, Engine, leading
 
 SECONDLY = {"name": "secondly", "every": "1s"}
@@ -199,11 +201,10 @@ async def test_a_crash_at_any_statement_changes_nothing(
 ) -> None:
     """The leader's session is ended after its k-th statement, for every k; then somebody goes on."""
     await scheduling.apply({**SECONDLY, "misfire": "all(30)"})
-    execute, left = Connection.exec_driver_sql, [0]
+    execute, copy, left = Connection.exec_driver_sql, Connection.copy, [0]
 
-    async def dying(self: Connection, statement: str, parameters: Any = None) -> Rows:
-        rows = await execute(self, statement, parameters)
-        who = await execute(self, "SELECT current_setting('application_name')")
+    async def die_in_turn(connection: Connection) -> None:
+        who = await execute(connection, "SELECT current_setting('application_name')")
         if who.scalar_one() == LEADER:
             left[0] -= 1
             if left[0] == 0:
@@ -213,9 +214,18 @@ async def test_a_crash_at_any_statement_changes_nothing(
                     LEADER,
                 )
                 assert ended, "there is a session to end"
+
+    async def dying(self: Connection, statement: str, parameters: Any = None, **options: Any) -> Rows:
+        rows = await execute(self, statement, parameters, **options)
+        await die_in_turn(self)
         return rows
 
+    async def dying_copy(self: Connection, statement: str, rows: bytes) -> None:
+        await copy(self, statement, rows)
+        await die_in_turn(self)
+
     monkeypatch.setattr(Connection, "exec_driver_sql", dying)
+    monkeypatch.setattr(Connection, "copy", dying_copy)
     set_back(scheduling, timedelta(hours=1))
     crashes = 0
     for statement in range(1, 10):
@@ -229,7 +239,7 @@ async def test_a_crash_at_any_statement_changes_nothing(
             assert row_of(scheduling, "secondly")["fired_count"] == 0
             continue
         break
-    assert crashes >= 3, "the fence, the cursors, the tasks with their instances"
+    assert crashes == 4, "the fence, the cursors, the tasks, their instances"
     monkeypatch.undo()
     await everything(generator)
     made = fires(scheduling)
@@ -246,14 +256,14 @@ async def test_two_generators_at_once_make_each_fire_once(scheduling: Engine) ->
         async with scheduling.database.transaction() as connection:
             now = await store.clock(connection)
             due = await store.due(connection, now + MINUTE, 100)
-        specs = {row.id: StoredSpecs().get(row.spec) for row in due}
-        return await generator_module._plan(generator_module._Look(now, due, specs, {}, {}), 0)
+        specs = {row.spec: StoredSpecs().get(row.spec) for row in due}
+        return await Planner(Look(now, due, specs, {}, {})).next_batch()
 
     planned = [await turns(), await turns()]
 
-    async def write(plan: Any) -> int:
+    async def write(plan: Sequence[Turn], create: Create = generator_module.create) -> int:
         async with scheduling.database.transaction() as connection:
-            return (await generator_module._write(connection, plan))[1]
+            return await create(connection, await generator_module.advance(connection, plan))
 
     created = await asyncio.gather(*(write(plan) for plan in planned))
     tasks = scheduling.all("SELECT schedule_id, fire_at FROM sched_task")
@@ -265,8 +275,71 @@ async def test_two_generators_at_once_make_each_fire_once(scheduling: Engine) ->
         "FROM unnest(%s::uuid[], %s::timestamptz[]) AS t(id, cursor) WHERE s.id = t.id",
         [[turn.advance.id for turn in planned[0]], [turn.advance.cursor for turn in planned[0]]],
     )
-    assert await write(planned[0]) == 0
+    with pytest.raises(AlreadyThere):
+        await write(planned[0])
+    assert await write(planned[0], generator_module.create_missing) == 0
     assert row_of(scheduling, "s0")["fired_count"] == len(tasks) / 20, "nor are they counted twice"
+
+
+async def test_a_fire_that_is_there_already_is_left_alone_and_the_others_are_made(
+    scheduling: Engine, generator: Generator
+) -> None:
+    await scheduling.apply(SECONDLY)
+    row = row_of(scheduling, "secondly")
+    await everything(generator)
+    made = scheduling.all("SELECT * FROM sched_task ORDER BY id")
+    # As if an edit had set the cursor back and left a fire that somebody has reserved.
+    kept = made[30]["id"]
+    scheduling.rows.execute("DELETE FROM sched_task_instance WHERE task_id <> %s", [kept])
+    scheduling.rows.execute("DELETE FROM sched_task WHERE id <> %s", [kept])
+    scheduling.rows.execute(
+        "UPDATE sched_schedule SET cursor = %s, next_fire_at = %s, fired_count = 1",
+        [row["cursor"], row["next_fire_at"]],
+    )
+    await everything(generator)
+    again = scheduling.all("SELECT * FROM sched_task ORDER BY id")
+    assert [task["id"] for task in again][: len(made)] == [task["id"] for task in made]
+    assert next(task for task in again if task["id"] == kept) == made[30]
+    assert row_of(scheduling, "secondly")["fired_count"] == len(again) == len(scheduling.fires("id"))
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {},
+        {"jitter": "20s", "overlap": "queue_all", "priority": 7, "params": {"who": "schedule", "ü": "€"}},
+    ],
+)
+async def test_both_ways_of_making_fires_make_the_same_rows(
+    scheduling: Engine, generator: Generator, monkeypatch: pytest.MonkeyPatch, rules: dict[str, Any]
+) -> None:
+    await scheduling.apply(
+        {**SECONDLY, **rules}, {"name": "other", "every": "7s"}, params={"who": "job"}, deadline="1h"
+    )
+    before = scheduling.all("SELECT * FROM sched_schedule")
+
+    def rows() -> list[Any]:
+        everything_but_when = "to_jsonb(t) - 'created_at' AS row FROM"
+        return [
+            scheduling.all(f"SELECT {everything_but_when} {table} t ORDER BY id")
+            for table in ("sched_task", "sched_task_instance")
+        ]
+
+    await generator.run_once()
+    copied = rows()
+    for table in ("sched_task", "sched_task_instance"):
+        scheduling.rows.execute(f"DELETE FROM {table}")
+    for row in before:
+        scheduling.rows.execute(
+            "UPDATE sched_schedule SET cursor = %s, next_fire_at = %s, fired_count = 0 WHERE id = %s",
+            [row["cursor"], row["next_fire_at"], row["id"]],
+        )
+    monkeypatch.setattr(generator_module, "create", generator_module.create_missing)
+    await generator.run_once()
+    # The second one has come further, as time has.
+    for one, other in zip(copied, rows(), strict=True):
+        assert len(one) >= 60
+        assert [row for row in other if row in one] == one
 
 
 async def test_who_no_longer_leads_generates_nothing(scheduling: Engine, generator: Generator) -> None:
@@ -283,14 +356,15 @@ async def test_an_edit_that_races_a_plan_wins_or_loses_as_a_whole(
 ) -> None:
     """Between the plan and the write somebody edits: nothing of the plan is written."""
     await scheduling.apply(SECONDLY)
-    plan = generator_module._plan
+    next_batch, edited = Planner.next_batch, []
 
-    async def edited_meanwhile(*arguments: Any) -> Any:
-        planned = await plan(*arguments)
-        await scheduling.apply({**SECONDLY, "every": "7s"})
+    async def edited_meanwhile(self: Planner) -> Any:
+        planned = await next_batch(self)
+        if not edited:
+            edited.append(await scheduling.apply({**SECONDLY, "every": "7s"}))
         return planned
 
-    monkeypatch.setattr(generator_module, "_plan", edited_meanwhile)
+    monkeypatch.setattr(Planner, "next_batch", edited_meanwhile)
     assert await generator.run_once() == 0
     assert fires(scheduling) == []
     monkeypatch.undo()
@@ -407,5 +481,7 @@ async def test_moving_cursors_reads_only_those_that_move(scheduling: Engine) -> 
     for name in ("id", "version", "cursor", "new_cursor", "decided_until", "next_fire_at", "fired"):
         sql = sql.replace(f"%({name})s", "%s")
     values = [[getattr(advance, name)] for name in advance.__slots__]
-    plan = scheduling.one(f"EXPLAIN (FORMAT JSON) {sql}", *values)["QUERY PLAN"]
-    assert '"Seq Scan"' not in json.dumps(plan).replace('"Node Type": "Function Scan"', "")
+    plan = json.dumps(scheduling.one(f"EXPLAIN (FORMAT JSON) {sql}", *values, values[0])["QUERY PLAN"])
+    assert '"Seq Scan"' not in plan
+    assert "sched_schedule_pkey" in plan
+    assert '"Tid Scan"' in plan, "what is locked is not looked for once more"

@@ -31,6 +31,12 @@ def test_ids_sort_by_time_and_stay_in_their_range(one: datetime, other: datetime
         assert ids.task_of_schedule(schedule, first) < ids.first_id_at(second)
 
 
+@given(TIMES, st.uuids())
+def test_the_ids_of_many_fires_are_those_of_each_of_them(fire_at: datetime, schedule: UUID) -> None:
+    task = ids.task_of_schedule(schedule, fire_at)
+    assert ids.FireIds(fire_at).of(schedule.bytes) == (task.bytes, ids.instance_of(task, 1).bytes)
+
+
 def test_the_same_fire_gives_the_same_task_whatever_the_offset_it_is_written_in() -> None:
     written_elsewhere = AT.astimezone(timezone(timedelta(hours=5, minutes=30)))
     assert ids.task_of_schedule(SCHEDULE, AT) == ids.task_of_schedule(SCHEDULE, written_elsewhere)
