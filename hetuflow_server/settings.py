@@ -233,7 +233,7 @@ class RetentionSettings(Section):
     tasks: Annotated[
         timedelta,
         Key(
-            "How long tasks and their attempts are kept after they have finished.",
+            "How long tasks and their attempts are kept after they have finished, and backfills with them.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
         ),

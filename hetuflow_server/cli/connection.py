@@ -26,9 +26,10 @@ class Connection:
     api_key: str | None = field(repr=False)
 
 
-class _DevInfo(msgspec.Struct, frozen=True):
+class DevInfo(msgspec.Struct, frozen=True):
     url: str
     api_key: str | None = None
+    database_url: str | None = None
 
 
 def find_connection(
@@ -50,7 +51,7 @@ def find_connection(
         return Connection(url or found.url, found.credential if url in {None, found.url} else None)
     if url is not None:
         return Connection(url, api_key)
-    dev = _read(folder / DEV_INFO)
+    dev = read_dev_info(folder)
     if dev is not None:
         return Connection(dev.url, api_key or dev.api_key)
     current = profiles.current if profiles is not None and api_key is None else None
@@ -92,9 +93,11 @@ def _ending(profile: Profile, now: datetime) -> bool:
     return profile.api_key is None and profile.expires_at is not None and profile.expires_at <= now + SOON
 
 
-def _read(file: Path) -> _DevInfo | None:
+def read_dev_info(folder: Path) -> DevInfo | None:
+    """What the development system of this folder says of itself, if it runs."""
+    file = folder / DEV_INFO
     try:
-        return msgspec.json.decode(file.read_bytes(), type=_DevInfo)
+        return msgspec.json.decode(file.read_bytes(), type=DevInfo)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import click
 
-from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.app.store import open_doctor
 from hetuflow_server.cli.config import config_option
+from hetuflow_server.cli.database import find_database
 from hetuflow_server.cli.structured import as_json
 from hetuflow_server.services.doctor import Finding
-from hetuflow_server.settings import StoreSettings
 
 
 @click.command("doctor")
@@ -23,12 +22,13 @@ from hetuflow_server.settings import StoreSettings
 def doctor(repair: bool, output: str, config_path: Path | None) -> int:
     """Look for what should not be in the database: wrong counts, rows that refer to nothing.
 
-    Needs the database (HETUFLOW_DATABASE__URL or app.toml); servers may go on running. Exits with 0 when
-    nothing is wrong (any more) and with 1 when something is and was not put right.
+    Needs the database (HETUFLOW_DATABASE__URL or app.toml; in the folder of a running `hetuflow dev` it
+    finds that one's); servers may go on running. Exits with 0 when nothing is wrong (any more) and with 1
+    when something is and was not put right.
 
     Example: hetuflow doctor --repair
     """
-    settings = load_settings(StoreSettings, config_path=config_path)
+    settings = find_database(config_path, folder=Path.cwd())
 
     async def examine() -> list[Finding]:
         async with open_doctor(settings.database) as opened:

@@ -1,4 +1,4 @@
-"""Upkeep: partitions ahead of time, strays filed, expired history dropped."""
+"""Upkeep: partitions ahead of time, strays filed, expired history and what only it needed dropped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import structlog
 
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.store.database import Transactions
-from hetuflow_server.store.expiry import delete_expired
+from hetuflow_server.store.expiry import delete_expired, delete_gone_schedules
 from hetuflow_server.store.partitions import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
@@ -64,6 +64,7 @@ class Upkeep:
     async def run_once(self) -> int:
         now = self._clock.now()
         changed = await delete_expired(self._transactions, now - self._keep_tasks, now - self._keep_events)
+        changed += await delete_gone_schedules(self._transactions, now - self._keep_tasks)
         async with self._transactions.transaction() as connection:
             changed += await forget_servers(connection, _KEEP_SERVERS)
         for partitions, keep in self._tables:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
+
+from psycopg.errors import ForeignKeyViolation
 
 from hetuflow_server.store.database import Transactions
 
 _BATCH = 1_000
+_SCHEDULES = 200
+
+# A deleted schedule is needed as long as anything names it: what still waits for its turn, and what it made.
+_GONE_SCHEDULES = f"""
+SELECT s.id FROM sched_schedule s
+WHERE s.deleted_at < %(cutoff)s
+  AND NOT EXISTS (SELECT FROM sched_task t WHERE t.schedule_id = s.id)
+  AND NOT EXISTS (SELECT FROM sched_task_instance i WHERE i.schedule_id = s.id)
+  AND NOT EXISTS (SELECT FROM sched_backfill b WHERE b.schedule_id = s.id)
+ORDER BY s.deleted_at, s.id LIMIT {_SCHEDULES}"""
 
 
 async def delete_expired(transactions: Transactions, cutoff: datetime, events_cutoff: datetime) -> int:
-    """Delete expired keys, and late reports and commands from before the cutoff; say how many."""
+    """Delete expired keys, and late reports, commands and backfills from before the cutoff; say how many."""
     deleted = 0
     for table, condition in (
         ("sched_idempotency_key", "expires_at < clock_timestamp()"),
         ("sched_late_report", "reported_at < %(cutoff)s"),
         ("sched_agent_command", "ended_at < %(cutoff)s"),
         ("sched_event_key", "created_at < %(events_cutoff)s"),
+        ("sched_backfill", "finished_at < %(cutoff)s"),
     ):
         async with transactions.transaction() as connection:
             result = await connection.exec_driver_sql(
@@ -26,3 +41,31 @@ async def delete_expired(transactions: Transactions, cutoff: datetime, events_cu
             )
             deleted += result.rowcount
     return deleted
+
+
+async def delete_gone_schedules(transactions: Transactions, cutoff: datetime) -> int:
+    """Remove the rows of schedules that were deleted before the cutoff and that nothing names any more."""
+    async with transactions.transaction() as connection:
+        gone = list((await connection.exec_driver_sql(_GONE_SCHEDULES, {"cutoff": cutoff})).scalars())
+    if not gone:
+        return 0
+    try:
+        return await _delete_schedules(transactions, gone)
+    except ForeignKeyViolation:
+        return sum([await _delete_unless_named(transactions, id_) for id_ in gone])
+
+
+async def _delete_unless_named(transactions: Transactions, id_: UUID) -> int:
+    try:
+        return await _delete_schedules(transactions, [id_])
+    except ForeignKeyViolation:
+        return 0
+
+
+async def _delete_schedules(transactions: Transactions, ids: Sequence[UUID]) -> int:
+    async with transactions.transaction() as connection:
+        deleted = await connection.exec_driver_sql(
+            "DELETE FROM sched_schedule WHERE id = ANY(%(ids)s::uuid[]) AND deleted_at IS NOT NULL",
+            {"ids": list(ids)},
+        )
+        return deleted.rowcount

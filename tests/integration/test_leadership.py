@@ -225,6 +225,26 @@ async def test_a_leader_that_stops_is_followed_within_a_second(
             assert second.term == Term(second.holder, 2)
 
 
+async def test_who_waits_for_the_lease_looks_twice_a_second_or_when_it_ends(
+    leases: list[Lease], rows: psycopg.Connection[Any], database_url: str
+) -> None:
+    """So whoever resigns is followed within a second, however long the lease would have lasted."""
+    assert isinstance(leases[0].acquire(), Granted)
+    holder, clock = uuid4(), SystemClock()
+    lease = Lease(database_url, holder=holder, ttl=TTL, clock=clock)
+    database = Database(
+        database_url, pool_size=1, connect_timeout=timedelta(seconds=5), statement_timeout=TTL
+    )
+    waiting = Leadership(lease, database, clock, holder=holder, times=LeaseTimes(TTL, TTL / 4, TTL * 0.6))
+    assert 0 < waiting._attempt() <= 0.5
+    rows.execute("UPDATE distributed_lock SET expires_at = clock_timestamp() + interval '300 ms'")
+    assert 0 < waiting._attempt() <= 0.3
+    leases[0].resign(1)
+    assert waiting._attempt() == TTL.total_seconds() / 4, "it leads, and renews from now on"
+    assert waiting.term == Term(holder, 2)
+    lease.close()
+
+
 async def test_a_former_leader_writes_nothing_and_steps_down_when_it_tries(
     database_url: str, rows: psycopg.Connection[Any]
 ) -> None:

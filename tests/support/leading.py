@@ -2,7 +2,7 @@
 
 It takes one word per line: `hold` opens a fenced transaction, writes in it and stays there; `rows` asks for
 more rows in one than anybody could hold; `stall SECONDS` blocks its event loop; `resign` ends it. It tells,
-as lines of JSON with the time, when it wins and when it no longer trusts itself.
+as lines of JSON with the time, when it wins, when it no longer trusts itself, and when it wakes from a stop.
 """
 
 from __future__ import annotations
@@ -34,6 +34,10 @@ WITNESS = "CREATE TABLE witness (epoch bigint NOT NULL, at timestamptz NOT NULL 
 # What a leader wrote after the next one's term had begun; the fence is there to make this empty.
 LATE_WRITES = """
 SELECT w.epoch, w.at, t.at FROM witness w JOIN leader_term t ON t.epoch > w.epoch WHERE w.at > t.at"""
+CLOCK = SystemClock()
+_PULSE_SECONDS = 0.02
+# Whatever a busy machine does, this is no pause between two pulses but a stop.
+_STOPPED_SECONDS = 3.0
 # About a gigabyte: no buffer between the database and a process holds it.
 _MANY_ROWS = "SELECT repeat('x', 1000) FROM generate_series(1, 1000000)"
 
@@ -96,12 +100,25 @@ class Candidate:
 
 
 def tell(event: str, **facts: Any) -> None:
-    sys.stdout.write(json.dumps({"event": event, "at": datetime.now(UTC).timestamp(), **facts}) + "\n")
+    told = {"event": event, "at": datetime.now(UTC).timestamp(), "boottime": CLOCK.boottime(), **facts}
+    sys.stdout.write(json.dumps(told) + "\n")
     sys.stdout.flush()
 
 
+def notice_stops() -> None:
+    """Tell when this process goes on after it was stopped: its own clock is then ahead of where it was."""
+    last = CLOCK.boottime()
+    while True:
+        time.sleep(_PULSE_SECONDS)
+        now = CLOCK.boottime()
+        if now - last > _STOPPED_SECONDS:
+            tell("woke", boottime=now)
+        last = now
+
+
 async def lead(url: str, holder: UUID, ttl: timedelta) -> None:
-    clock = SystemClock()
+    clock = CLOCK
+    threading.Thread(target=notice_stops, daemon=True).start()
     leadership = Leadership(
         Lease(url, holder=holder, ttl=ttl, clock=clock),
         Database(

@@ -1,4 +1,4 @@
-"""Which server a command finds."""
+"""Which server a command finds, and which database."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_core.errors import HostBlocked
+from hetuflow_core.errors import ConfigInvalid, HostBlocked
 from hetuflow_server.cli.connection import Connection, find_connection
+from hetuflow_server.cli.database import find_database
 
-DEV = {"url": "http://127.0.0.1:4711", "api_key": "dev-key", "database_url": "postgresql://…", "pids": {}}
+DATABASE = "postgresql://me:secret@127.0.0.1:4712/dev"
+DEV = {"url": "http://127.0.0.1:4711", "api_key": "dev-key", "database_url": DATABASE, "pids": {}}
 
 
 @pytest.fixture
@@ -48,3 +50,25 @@ def test_a_file_of_something_else_is_told_of(folder: Path, content: bytes) -> No
 
 def test_the_key_is_not_in_its_repr() -> None:
     assert "secret" not in repr(Connection("http://x", "secret"))
+
+
+def test_the_database_of_the_development_system_is_found_unless_one_is_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("HETUFLOW_DATABASE__URL", raising=False)
+    assert find_database(None, folder=folder).database.url.reveal() == DATABASE
+    (folder / "app.toml").write_text('[database]\nurl = "postgresql://elsewhere/hetuflow"\n')
+    assert find_database(None, folder=folder).database.url.reveal() == "postgresql://elsewhere/hetuflow"
+    (folder / "app.toml").write_text('[database]\nurl = "mysql://elsewhere"\n')
+    with pytest.raises(ConfigInvalid):
+        find_database(None, folder=folder)
+
+
+def test_without_a_development_system_the_database_has_to_be_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HETUFLOW_DATABASE__URL", raising=False)
+    with pytest.raises(ConfigInvalid):
+        find_database(None, folder=tmp_path)

@@ -1,13 +1,13 @@
 """Less to do whenever a schedule's cursor moves: names are checked quickly, one index is for calendars only.
 
-Revision ID: 0014
-Revises: 0013
+Revision ID: 0015
+Revises: 0014
 """
 
 from alembic import op
 
-revision = "0014"
-down_revision = "0013"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 

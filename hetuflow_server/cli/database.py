@@ -1,0 +1,29 @@
+"""Which database a command works on that needs no server."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hetuflow_core.errors import ConfigInvalid
+from hetuflow_core.runtime.config import load_settings
+from hetuflow_server.cli.connection import read_dev_info
+from hetuflow_server.settings import StoreSettings
+
+
+def find_database(config_path: Path | None, *, folder: Path) -> StoreSettings:
+    """What is set wins; where nothing is, the database of this folder's development system if it runs."""
+    try:
+        return load_settings(StoreSettings, config_path=config_path)
+    except ConfigInvalid as error:
+        dev = read_dev_info(folder) if config_path is None and _only_lacks_database(error) else None
+        if dev is None or dev.database_url is None:
+            raise
+    return load_settings(StoreSettings, env={**os.environ, "HETUFLOW_DATABASE__URL": dev.database_url})
+
+
+def _only_lacks_database(error: ConfigInvalid) -> bool:
+    """Whether all that is wrong is that nothing is said; what is said and wrong is not passed over."""
+    return [(fault.field, fault.message.startswith("is required")) for fault in error.faults] == [
+        ("database.url", True)
+    ]
