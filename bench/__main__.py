@@ -22,6 +22,7 @@ from bench.figures import (
     claim_backlog,
     claim_history,
     event_burst,
+    flows,
     log_ingest,
     noop_rate,
     schedule_arithmetic,
@@ -41,6 +42,7 @@ FIGURES: dict[str, Measure] = {
     "precision": start_precision.measure,
     "noop": noop_rate.measure,
     "agent": agent_rate.measure,
+    "flows": flows.measure,
     "log-ingest": log_ingest.measure,
     "big-log": big_log.measure,
     "waiting": waiting_agents.measure,
@@ -52,7 +54,10 @@ FIGURES: dict[str, Measure] = {
 }
 # These take long or say nothing about the system as a whole, and run only when they are named.
 OPTIONAL = frozenset(
-    {"waiting", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks", "events"}
+    {
+        *("waiting", "flows", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks"),
+        "events",
+    }
 )
 _INTERRUPTED = 130
 

@@ -89,6 +89,10 @@ class Task(msgspec.Struct, frozen=True):
     finished_at: datetime | None
     # Of its last attempt.
     output: dict[str, Any] | None = None
+    # The flow run it belongs to, the node it is a task of, and its place among the node's items (-1: alone).
+    flow_run_id: UUID | None = None
+    flow_node: str | None = None
+    map_index: int | None = None
 
 
 class TaskDetail(Task, frozen=True):

@@ -19,6 +19,7 @@ from hetuflow_core.client import (
     cluster_operations,
     daemon_operations,
     event_operations,
+    flow_operations,
     following,
     identity_operations,
     operations,
@@ -287,3 +288,12 @@ class Hetuflow(BlockingTransport):
     scale_daemon = _call(daemon_operations.scale_daemon)
     restart_daemon = _call(daemon_operations.restart_daemon)
     daemon_history = _iteration(daemon_operations.daemon_history)
+    flow_runs = _iteration(flow_operations.flow_runs)
+    flow_run = _call(flow_operations.flow_run)
+    flow_tasks = _iteration(flow_operations.flow_tasks)
+    cancel_flow = _call(flow_operations.cancel_flow)
+    retry_flow = _call(flow_operations.retry_flow)
+    approve_node = _call(flow_operations.approve_node)
+    reject_node = _call(flow_operations.reject_node)
+    skip_node = _call(flow_operations.skip_node)
+    mark_node = _call(flow_operations.mark_node)

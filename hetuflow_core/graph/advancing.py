@@ -149,15 +149,20 @@ class _Walk:
         return True
 
 
-def first_step(graph: Graph, conditions: Mapping[str, bool]) -> Step | Missing:
-    """Decide what starts a run: its roots, and what follows from those that are skipped at once."""
-    undecided = {name for name in graph.roots if graph.nodes[name].conditional and name not in conditions}
+def first_step(
+    graph: Graph, conditions: Mapping[str, bool], done: Mapping[str, FlowNodeStatus] | None = None
+) -> Step | Missing:
+    """Decide what starts a run: its roots, and what follows from those that are skipped or `done` at once."""
+    done = done or {}
+    roots = [name for name in graph.roots if name not in done]
+    undecided = {name for name in roots if graph.nodes[name].conditional and name not in conditions}
     if undecided:
         return Missing(conditions=frozenset(undecided))
-    skip = {name: CONDITION for name in graph.roots if not conditions.get(name, True)}
-    waiting = {name: NodeState(FlowNodeStatus.WAITING) for name in graph.nodes}
-    step = advance(graph, waiting, dict.fromkeys(skip, FlowNodeStatus.SKIPPED), conditions)
+    skip = {name: CONDITION for name in roots if not conditions.get(name, True)}
+    states = {name: NodeState(done.get(name, FlowNodeStatus.WAITING)) for name in graph.nodes}
+    ended = {**done, **dict.fromkeys(skip, FlowNodeStatus.SKIPPED)}
+    step = advance(graph, states, ended, conditions)
     if isinstance(step, Missing):
         return step
-    roots = [name for name in graph.roots if name not in skip]
+    roots = [name for name in roots if name not in skip]
     return Step(start=[*roots, *step.start], skip=skip | step.skip, tallies=step.tallies)

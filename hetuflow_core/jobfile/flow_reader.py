@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Invalid
+from hetuflow_core.events import check_name
 from hetuflow_core.expressions import condition
 from hetuflow_core.graph import OnFailure, Share, TriggerRule, problems
 from hetuflow_core.jobfile.documents import (
@@ -19,6 +20,7 @@ from hetuflow_core.jobfile.documents import (
     JobSpec,
     MapOver,
 )
+from hetuflow_core.jobfile.event_reader import EXPRESSION_NAMES
 from hetuflow_core.jobfile.flow_references import CONDITION_NAMES, FLOW_NAMES, refuse_bad_references
 from hetuflow_core.jobfile.given import Given, Section, TemplateScope, each, listed
 from hetuflow_core.jobfile.instants import read_instant
@@ -44,9 +46,6 @@ FLEET_KEYS: Final = ("waves", "max_unavailable", "quorum")
 MOST_ITEMS: Final = 10_000
 _NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
 _APPROVER: Final = re.compile(r"[^\s,]{1,128}")
-_EVENT: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._:/-]{0,253}[A-Za-z0-9])?")
-# What the filter of an event may name.
-_EVENT_NAMES: Final = ("name", "payload", "key")
 _PERCENT: Final = re.compile(r"([0-9]{1,3})%")
 _WHOLE: Final = 100
 _MOST_WAVES: Final = 100
@@ -214,14 +213,26 @@ def _event_wait(given: Given) -> EventWait | None:
         return None
     name = section.require(
         "name",
-        lambda given: given.matching(_EVENT, "a name such as file.uploaded"),
+        _event_name,
         "name the event",
     )
     return EventWait(
         name=name or "",
-        filter=section.read("filter", lambda given: _expression(given, _EVENT_NAMES), None),
+        filter=section.read("filter", lambda given: _expression(given, EXPRESSION_NAMES), None),
         timeout=section.read("timeout", read_long_duration, None),
     )
+
+
+def _event_name(given: Given) -> str | None:
+    text = given.text()
+    if text is None:
+        return None
+    try:
+        check_name(text)
+    except Invalid as error:
+        given.refuse(error.message)
+        return None
+    return text
 
 
 def _moment(given: Given) -> str | None:

@@ -63,6 +63,8 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
     schedules: tuple[ScheduleSpec, ...] = section.read(
         "schedules", lambda given: read_schedules(given, unsupported), ()
     )
+    if isinstance(body, FlowSpec) and any(schedule.daemon is not None for schedule in schedules):
+        section.present["schedules"].refuse("a flow ends, so nothing can keep it running: give it no daemon.")
     if name is None or body is None:
         return None
     return JobSpec(

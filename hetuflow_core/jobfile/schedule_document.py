@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from hetuflow_core.durations import format_duration
+from hetuflow_core.jobfile.after_reader import after_document
 from hetuflow_core.jobfile.daemon_document import daemon_document
 from hetuflow_core.jobfile.event_reader import BESIDE_EVENT, event_document
 from hetuflow_core.jobfile.instants import format_instant, format_time_of_day
@@ -18,6 +19,15 @@ def schedule_document(spec: ScheduleSpec) -> dict[str, Any]:
             "name": spec.name,
             "enabled": spec.enabled,
             "daemon": daemon_document(spec.daemon),
+            "params": spec.params,
+            "priority": spec.priority,
+        }
+    if spec.flow is not None:
+        return {
+            "name": spec.name,
+            "enabled": spec.enabled,
+            "flow": after_document(spec.flow),
+            "overlap": spec.overlap.value,
             "params": spec.params,
             "priority": spec.priority,
         }

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hetuflow_core.calendar import Weekday
 from hetuflow_core.errors import Invalid
+from hetuflow_core.jobfile.after_reader import BESIDE_AFTER, read_after
 from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON, read_daemon
 from hetuflow_core.jobfile.event_reader import BESIDE_EVENT, read_event
 from hetuflow_core.jobfile.given import Given, Section, did_you_mean, each, listed
@@ -48,7 +49,7 @@ SCHEDULE_KEYS: Final = (
 )
 
 _TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
-_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon", "event")
+_SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
 _BOUNDS: Final = ("start_at", "end_at", "max_count")
 _MISFIRE: Final = re.compile(r"all\(([0-9]{1,9})\)")
 _MOST_SCHEDULES: Final = 1000
@@ -94,6 +95,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
         at=section.read("at", read_instant, None),
         daemon=section.read("daemon", read_daemon, None),
         event=section.read("event", read_event, None),
+        flow=section.read("flow", read_after, None),
         timezone=section.read("timezone", _timezone, DEFAULT_TIMEZONE),
         dst=section.read("dst", _dst, Dst()),
         start_at=section.read("start_at", read_instant, None),
@@ -128,6 +130,8 @@ def _refuse_idle_keys(section: Section, present: list[str]) -> None:
         _refuse_beside(section, BESIDE_DAEMON, "a daemon runs all the time")
     if present == ["event"]:
         _refuse_beside(section, BESIDE_EVENT, "a schedule with event fires when events come")
+    if present == ["flow"]:
+        _refuse_beside(section, BESIDE_AFTER, "it fires when other jobs have ended")
     if present == ["at"]:
         for key in _BOUNDS:
             if bound := section.get(key):

@@ -14,9 +14,7 @@ from hetuflow_core.jobfile.given import Section
 
 # Path of the key in a job, without the numbers of list items → what is told to whoever uses it.
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
-    "flow": "flows are not supported by this version yet: use run.",
     "params_schema": "params_schema is not supported by this version yet: remove it.",
-    "schedules.flow": "flow schedules are not supported by this version yet: use cron, every or at.",
 }
 
 UNSUPPORTED_KINDS: Final = frozenset({Kind.ALERT})

@@ -98,6 +98,22 @@ class Blackout(msgspec.Struct, frozen=True, kw_only=True):
 AnyBlackout: TypeAlias = "DailyBlackout | Blackout"
 
 
+class AfterEnd(StrEnum):
+    """Which ends of a job let what follows it fire."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    # However it ended, also when it was skipped or cancelled.
+    DONE = "done"
+
+
+class AfterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Fires once for each end of a task of any of these jobs; nodes of flows are no such tasks."""
+
+    after: tuple[str, ...]
+    on: AfterEnd = AfterEnd.SUCCEEDED
+
+
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     enabled: bool = True
@@ -106,6 +122,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime | None = None
     daemon: DaemonSpec | None = None
     event: EventSpec | None = None
+    flow: AfterSpec | None = None
     timezone: str = DEFAULT_TIMEZONE  # of cron, of the days of calendars and of daily blackouts
     dst: Dst = Dst()  # of cron
     start_at: datetime | None = None  # the first instant it may fire at
@@ -126,6 +143,8 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
             return ScheduleKind.DAEMON
         if self.event is not None:
             return ScheduleKind.EVENT
+        if self.flow is not None:
+            return ScheduleKind.FLOW
         return ScheduleKind.TIME if self.cron is None else ScheduleKind.CRON
 
     @property

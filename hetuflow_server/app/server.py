@@ -21,6 +21,7 @@ from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.daemons import daemons_router
 from hetuflow_server.api.events import events_router
+from hetuflow_server.api.flow_runs import flow_runs_router
 from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
 from hetuflow_server.api.limits import limits_router
@@ -50,6 +51,7 @@ from hetuflow_server.http.source_address import networks
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher
+from hetuflow_server.loops.flow_repair import FlowRepair
 from hetuflow_server.loops.generator import Generator
 from hetuflow_server.loops.key_sweeper import KeySweeper
 from hetuflow_server.loops.rescuer import Rescuer
@@ -71,6 +73,8 @@ from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.daemon_actions import DaemonActions
 from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.events import Events
+from hetuflow_server.services.flows.control import FlowControl
+from hetuflow_server.services.flows.errands import FlowErrands
 from hetuflow_server.services.following import Following
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.services.job_versions import JobVersions
@@ -128,6 +132,7 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
         *cluster.loops,
         *_loops(settings, services, cluster),
         *_schedule_loops(services, cluster, timers),
+        *_flow_loops(services, cluster, timers),
     ]
     http = HttpServer(
         RequestContext(
@@ -192,6 +197,9 @@ class Services:
         self.following = Following(versions)
         self.capacity = Capacity(PlacementClasses())
         self.settler = Settler(versions, self.capacity, clock, rng)
+        self.flow_errands = FlowErrands(
+            database, self.hints, versions, self.settler.advancing, self.settler, self.capacity
+        )
         self.sessions = AgentSessions(
             database, self.hints, self.settler, clock, require_approval=settings.agents.require_approval
         )
@@ -216,6 +224,9 @@ class Services:
         self.log_reading = LogReading(database, self.hints, clock)
         self.applying = Applying(database, clock, self.secrets)
         self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
+        self.flow_control = FlowControl(
+            database, self.hints, self.settler.advancing, self.settler, self.task_actions
+        )
         self.limits = Limits(database, self.hints)
         self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
         self.calendar_actions = CalendarActions(database, clock)
@@ -242,6 +253,7 @@ class Services:
             "artifacts": self.artifacts,
             "applying": self.applying,
             "task_actions": self.task_actions,
+            "flow_control": self.flow_control,
             "limits": self.limits,
             "secrets": self.secrets,
             "agent_actions": self.agent_actions,
@@ -342,6 +354,22 @@ def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> li
     ]
 
 
+def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
+    errands = cluster.roles.server_loop("flow errands", services.flow_errands.run_once, every=1.0)
+    services.flow_errands.when_wanted(errands.wake)
+    repair = FlowRepair(
+        services.database,
+        cluster.ownership,
+        services.settler.advancing,
+        services.flow_errands,
+        services.hints,
+        timers,
+    )
+    repair_loop = cluster.roles.owner_loop("flow repair", repair.run_once, look=repair.look, every=1.0)
+    repair.when_due(repair_loop.wake)
+    return [errands, repair_loop]
+
+
 def rest_api(services: Services, readiness: Readiness) -> Litestar:
     """Return the REST API; every route declares what it needs, and the guard sees to it."""
     return Litestar(
@@ -349,6 +377,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(healthz, readyz, system_router),
             *(auth_router, oidc_router, users_router, api_keys_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
+            flow_runs_router,
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
             *(servers_router, namespaces_router, events_router, daemons_router),

@@ -26,6 +26,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
     "event": ("hetuflow_server.cli.event:event_group", "Emit, list, show and replay events."),
+    "flow": (
+        "hetuflow_server.cli.flow:flow_group",
+        "List and draw runs of flows; cancel, repeat and approve.",
+    ),
     "limit": ("hetuflow_server.cli.limit:limit_group", "List, define and change limits."),
     "secret": ("hetuflow_server.cli.secret:secret_group", "Set, list and delete secrets; rotate their key."),
     "calendar": ("hetuflow_server.cli.calendar:calendar_group", "Show calendars and their days."),

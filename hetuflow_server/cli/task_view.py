@@ -39,6 +39,7 @@ def details(task: TaskDetail) -> list[Block]:
         ("priority", task.priority),
         ("attempts", task.attempts),
         ("losses", task.losses),
+        ("node", _node(task)),
         ("retry of", None if task.retry_of is None else str(task.retry_of)),
         ("created by", task.created_by),
         ("created", task.created_at),
@@ -49,6 +50,13 @@ def details(task: TaskDetail) -> list[Block]:
     # What there is nothing to say about is left out, as far as nobody would miss it.
     sheet = Sheet([(name, cell) for name, cell in entries if cell is not None])
     return [sheet, _attempts(task.instances)] if task.instances else [sheet]
+
+
+def _node(task: Task) -> str | None:
+    if task.flow_run_id is None:
+        return None
+    place = f"[{task.map_index}]" if task.map_index is not None and task.map_index >= 0 else ""
+    return f"{task.flow_node}{place} of run {task.flow_run_id}"
 
 
 def _progress(instances: Sequence[TaskInstance]) -> str | None:

@@ -10,7 +10,7 @@ import structlog
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import DEADLINE, Settler
-from hetuflow_server.store import queue, tasks as task_store, transitions
+from hetuflow_server.store import flow_runs, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints, namespace_topic
@@ -96,6 +96,7 @@ class Rescuer:
             overdue = await queue.overdue(connection, namespace_id, _BATCH)
             if not overdue:
                 return 0
+            await flow_runs.lock_runs(connection, await flow_runs.runs_of_tasks(connection, overdue))
             await task_store.lock_tasks(connection, overdue)
             live = await task_store.live_instances(connection, tasks=overdue)
             # What somebody cancelled before its deadline was reached stays cancelled.

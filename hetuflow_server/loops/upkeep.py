@@ -14,6 +14,8 @@ from hetuflow_server.store.partitions import (
     ARTIFACTS,
     EVENT_EFFECTS,
     EVENTS,
+    FLOW_NODES,
+    FLOW_RUNS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -53,6 +55,8 @@ class Upkeep:
         self._tables = (
             (Partitions(transactions, TASKS), keep_tasks),
             (Partitions(transactions, HISTORY), keep_tasks),
+            (Partitions(transactions, FLOW_NODES), keep_tasks),
+            (Partitions(transactions, FLOW_RUNS), keep_tasks),
             (Partitions(transactions, LOG_LENGTHS), keep_logs),
             (Partitions(transactions, LOG_CHUNKS), keep_logs),
             (Partitions(transactions, ARTIFACTS), keep_artifacts),

@@ -27,6 +27,7 @@ from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult, Job
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.apply_calendars import apply_calendars
+from hetuflow_server.services.apply_flows import refuse_bad_calls
 from hetuflow_server.services.apply_limits import apply_limits
 from hetuflow_server.services.apply_secrets import apply_secrets, refuse_unknown_secrets, uses_secrets
 from hetuflow_server.services.job_versions import from_row
@@ -79,6 +80,7 @@ class Applying:
                 for one in in_order
                 if isinstance(one, JobSpec)
             ]
+            await refuse_bad_calls(connection, specs)
             items += await apply_limits(connection, specs)
             if dry_run:
                 await connection.rollback()

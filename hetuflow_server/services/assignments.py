@@ -49,13 +49,15 @@ class Assignments:
         probes = await self._probes.of(claimed)
         made, broken = [], []
         for row in claimed:
-            version = await self._versions.find(self._database, row.job_id, row.job_version)
+            node = row.flow_node if row.flow_context is not None else None
+            version = await self._versions.find(self._database, row.job_id, row.job_version, node)
             try:
                 run = version.render(
                     row.params or {},
                     task_id=row.task_id,
                     attempt=row.attempt,
                     fire_at=row.fire_at,
+                    seen=row.flow_context,
                 )
             except Invalid as error:
                 broken.append(_broken(row, error))

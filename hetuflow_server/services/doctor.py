@@ -121,7 +121,7 @@ class Doctor:
         ended = await checkup.in_history(connection, newest)
         instances = []
         for task in lost.values():
-            version = await self.versions.get(connection, task.job_id, task.job_version)
+            version = await self.versions.get(connection, task.job_id, task.job_version, task.work)
             seq = task.seq + (ids.instance_of(task.id, task.seq) in ended)
             instances.append(_instance(task, version, seq, params[task.id]))
         await checkup.renumber(connection, [(one.task_id, one.seq) for one in instances])
@@ -164,6 +164,8 @@ def _instance(task: LockedTask, version: JobVersion, seq: int, params: dict[str,
         due_at=task.due_at,
         lease_ms=version.lease_ms,
         concurrency_key=version.concurrency_key(params, task_id=task.id, fire_at=task.fire_at),
+        held_reason=version.held_at_first,
+        flow_run_id=task.flow_run_id,
     )
 
 

@@ -31,7 +31,7 @@ class Firing(Protocol):
     @property
     def priority(self) -> int: ...
     @property
-    def lease(self) -> str: ...
+    def lease(self) -> str | None: ...  # None: the job is a flow
     @property
     def deadline(self) -> str | None: ...
 
@@ -48,13 +48,20 @@ class Mould:
     # JSON.
     params: str
     priority: int
-    lease_ms: int
+    # None: a flow, whose run begins when it is due.
+    lease_ms: int | None
     deadline: timedelta | None
     created_by: str | None = None
     # Whether its fires have to wait for each other.
     waits: bool = False
     # Its tasks count for the backfill then, and not for the overlap of its schedule.
     backfill_id: UUID | None = None
+
+    @property
+    def _held_reason(self) -> HeldReason | None:
+        if self.waits:
+            return HeldReason.OVERLAP
+        return HeldReason.FLOW if self.lease_ms is None else None
 
     def cast(
         self, task_id: UUID, fire_at: datetime, due_at: datetime, key: str | None = None
@@ -92,7 +99,7 @@ class Mould:
             due_at=due_at,
             lease_ms=self.lease_ms,
             concurrency_key=key,
-            held_reason=HeldReason.OVERLAP if self.waits else None,
+            held_reason=self._held_reason,
         )
         return task, instance
 
@@ -107,7 +114,7 @@ def mould_of(row: Firing, spec: ScheduleSpec, params: str) -> Mould:
         schedule_id=row.id,
         params=params,
         priority=row.priority if spec.priority is None else spec.priority,
-        lease_ms=_duration(row.lease) // timedelta(milliseconds=1),
+        lease_ms=None if row.lease is None else _duration(row.lease) // timedelta(milliseconds=1),
         deadline=None if row.deadline is None else _duration(row.deadline),
         waits=spec.overlap is not Overlap.ALLOW,
     )

@@ -12,6 +12,7 @@ from hetuflow_core.states import HeldReason, TaskStatus
 from hetuflow_server.services import overlaps
 from hetuflow_server.services.firing import Mould
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.upstreams import Upstreams
 from hetuflow_server.store import (
     backfills,
     birth_transitions,
@@ -30,6 +31,7 @@ _WAITED = frozenset({HeldReason.OVERLAP.value, HeldReason.QUEUE.value})
 class Following:
     def __init__(self, versions: JobVersions) -> None:
         self._versions = versions
+        self._upstreams = Upstreams(versions)
 
     async def take_turns(self, connection: Connection, over: Sequence[Over]) -> list[NextFires]:
         """Count what has ended for backfills, and take what they have room for; `follow` makes it."""
@@ -44,6 +46,9 @@ class Following:
     ) -> set[Topic]:
         """Let the next fires of backfills and schedules go; return whom to tell after the commit."""
         hints = await self._make_all(connection, turns)
+        hints |= await self._upstreams.fire(
+            connection, [one.task_id for one, _ in over if one.followed and one.flow_run_id is None]
+        )
         namespaces = {
             one.schedule_id: one.namespace_id
             for one, _ in over

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -17,8 +17,9 @@ from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_core.jobfile.documents import DEFAULT_SHELL, InputSpec, Run
 from hetuflow_core.limits import key_scope
 from hetuflow_core.retry import RetryPolicy
+from hetuflow_core.states import HeldReason
 from hetuflow_core.templates import render, render_value
-from hetuflow_server.store import jobs as job_store
+from hetuflow_server.store import jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
 
 _MOST_CACHED = 10_000
@@ -76,14 +77,36 @@ class JobVersion:
         return str(self.spec.on_lost)
 
     @property
-    def lease_ms(self) -> int:
-        return self.spec.lease // timedelta(milliseconds=1)
+    def is_flow(self) -> bool:
+        return self.spec.flow is not None
+
+    @property
+    def lease_ms(self) -> int | None:
+        """None for a flow, which no agent runs."""
+        return None if self.is_flow else self.spec.lease // timedelta(milliseconds=1)
+
+    @property
+    def held_at_first(self) -> HeldReason | None:
+        """Why its instances cannot be claimed as they are made."""
+        return HeldReason.FLOW if self.is_flow else None
+
+    def check(self, params: Mapping[str, Any], *, at: datetime) -> None:
+        """Raise Invalid unless it can be run with these parameters."""
+        if not self.is_flow:
+            self.render(params, task_id=self.job_id, attempt=1, fire_at=at)
+        self.concurrency_key(params, task_id=self.job_id, fire_at=at)
 
     def render(
-        self, params: Mapping[str, Any], *, task_id: UUID, attempt: int, fire_at: datetime
+        self,
+        params: Mapping[str, Any],
+        *,
+        task_id: UUID,
+        attempt: int,
+        fire_at: datetime,
+        seen: Mapping[str, Any] | None = None,
     ) -> m.RunSpec:
-        """Fill the templates; raise Invalid naming what is not defined."""
-        context = self._context(params, task_id, attempt, fire_at)
+        """Fill the templates; raise Invalid naming what is not defined. `seen`: of a flow's node."""
+        context = {**(seen or {}), **self._context(params, task_id, attempt, fire_at)}
         run = self.run
         return m.RunSpec(
             command=[render(word, context) for word in run.command] if run.command else None,
@@ -163,31 +186,49 @@ def _secret_places(run: Run) -> list[m.SecretPlace]:
 
 class JobVersions:
     def __init__(self) -> None:
-        self._cached: OrderedDict[tuple[UUID, int], JobVersion] = OrderedDict()
+        # By job, version, and node of its flow.
+        self._cached: OrderedDict[tuple[UUID, int, str | None], JobVersion] = OrderedDict()
 
-    async def find(self, database: Database, job_id: UUID, version: int) -> JobVersion:
+    async def find(
+        self, database: Database, job_id: UUID, version: int, node: str | None = None
+    ) -> JobVersion:
         """Return a version outside of any transaction; one is opened only when it is not known yet."""
-        if (known := self._cached.get((job_id, version))) is not None:
+        if (known := self._cached.get((job_id, version, node))) is not None:
             return known
         async with database.transaction() as connection:
-            return await self.get(connection, job_id, version)
+            return await self.get(connection, job_id, version, node)
 
-    async def get(self, connection: Connection, job_id: UUID, version: int) -> JobVersion:
-        key = (job_id, version)
+    async def get(
+        self, connection: Connection, job_id: UUID, version: int, node: str | None = None
+    ) -> JobVersion:
+        """Return a version of a job, or what it says of the work of one of its flow's nodes."""
+        key = (job_id, version, node)
         if (found := self._cached.get(key)) is not None:
             self._cached.move_to_end(key)
             return found
-        return self._keep(from_row(await job_store.job_version(connection, job_id, version)))
+        if node is None:
+            return self._keep(from_row(await job_store.job_version(connection, job_id, version)))
+        flow = await self.get(connection, job_id, version)
+        spec = _work(flow, node)
+        placement_id = await placements.intern(connection, spec.requirements, spec.limits)
+        return self._keep(replace(flow, spec=spec, placement_id=placement_id), node)
 
     def of(self, row: job_store.JobRow) -> JobVersion:
         """Return the version a row is of; whether the job is enabled is the row's to say."""
-        return self._cached.get((row.id, row.version)) or self._keep(from_row(row))
+        return self._cached.get((row.id, row.version, None)) or self._keep(from_row(row))
 
-    def _keep(self, version: JobVersion) -> JobVersion:
-        self._cached[version.job_id, version.version] = version
+    def _keep(self, version: JobVersion, node: str | None = None) -> JobVersion:
+        self._cached[version.job_id, version.version, node] = version
         if len(self._cached) > _MOST_CACHED:
             self._cached.popitem(last=False)
         return version
+
+
+def _work(flow: JobVersion, node: str) -> JobSpec:
+    found = None if flow.spec.flow is None else flow.spec.flow.node(node).work
+    if found is None:
+        raise Invalid(f"{flow.name} has no node {node} with work of its own.")
+    return found
 
 
 def from_row(row: job_store.JobRow) -> JobVersion:

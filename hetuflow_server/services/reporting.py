@@ -20,7 +20,7 @@ from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import daemon_transitions, queue, tasks as task_store, transitions
+from hetuflow_server.store import daemon_transitions, flow_runs, queue, tasks as task_store, transitions
 from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.faults import deadlocked
@@ -133,7 +133,7 @@ class Reporting:
         # Named with several tokens, only one of which can be right: which one has to be looked up.
         named = Counter(id_ for id_, _ in {(r.instance_id, r.token) for _, r in reports})
         rest = [one for one in reports if one[1].instance_id not in ended or named[one[1].instance_id] > 1]
-        stale = await self._end(rest) if rest else set()
+        stale = await self._end_apart(rest) if rest else set()
         return [
             {
                 r.instance_id: m.ReportOutcome.STALE
@@ -153,8 +153,21 @@ class Reporting:
         self._hints.give(settled.hints)
         return settled.ended
 
+    async def _end_apart(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
+        """End everything else, nodes of flows apart from the rest: they wait for each other's runs."""
+        async with self._database.single(Lane.PLANNED) as connection:
+            nodes = await flow_runs.in_flows(connection, [report.instance_id for _, report in reports])
+        stale: set[tuple[UUID, UUID]] = set()
+        for some in (
+            [one for one in reports if one[1].instance_id not in nodes],
+            [one for one in reports if one[1].instance_id in nodes],
+        ):
+            if some:
+                stale |= await self._end(some)
+        return stale
+
     async def _end(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
-        """End everything else, and return what came too late."""
+        """End claims, and return what came too late."""
         async with self._database.transaction(Lane.PLANNED) as connection:
             endings = [_ending(report) for _, report in reports]
             settled = await self._settler.settle(connection, endings, transitions.finish)

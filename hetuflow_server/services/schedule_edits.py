@@ -112,8 +112,7 @@ def _check_params(job: EditedJob, specs: Sequence[tuple[str, ScheduleSpec]]) -> 
             continue  # what the events bring is not known yet
         params = {**job.version.spec.params, **spec.params}
         try:
-            job.version.render(params, task_id=job.id, attempt=1, fire_at=ids.EPOCH)
-            job.version.concurrency_key(params, task_id=job.id, fire_at=ids.EPOCH)
+            job.version.check(params, at=ids.EPOCH)
         except Invalid as error:
             where = f"{path}.params" if path else "params"
             faults.append(Fault(where, f"of the schedule {spec.name} do not fit the job: {error.message}"))

@@ -16,6 +16,7 @@ from hetuflow_core.resources import Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.services import schedule_edits
 from hetuflow_server.services.apply_calendars import refuse_undefined_calendars
+from hetuflow_server.services.apply_flows import refuse_unknown_upstreams
 from hetuflow_server.services.job_versions import from_row
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob
@@ -120,6 +121,7 @@ class Schedules:
 
 async def _check_calendars(connection: Connection, job: JobRow, spec: ScheduleSpec, path: str) -> None:
     await refuse_undefined_calendars(connection, job.namespace_id, job.namespace, spec, path)
+    await refuse_unknown_upstreams(connection, job.namespace_id, job.name, spec, path)
 
 
 def _edited(job: JobRow, *, enabled: bool | None = None) -> EditedJob:
@@ -133,7 +135,7 @@ def _among(rows: list[ScheduleRow], schedule_id: UUID) -> ScheduleRow:
     raise _no_schedule()  # deleted meanwhile
 
 
-_TRIGGERS = ("cron", "every", "at", "daemon", "event")
+_TRIGGERS = ("cron", "every", "at", "daemon", "event", "flow")
 # Not every trigger has them; what a changed trigger does not take is not carried over.
 _OF_TRIGGERS = {
     "cron": ("dst", "start_at", "end_at", "max_count"),
@@ -148,7 +150,7 @@ def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]
     new = next((key for key in _TRIGGERS if changes.get(key) is not None), None)
     old = next((key for key in _TRIGGERS if kept.get(key) is not None), None)
     if new is not None and new != old:
-        if "daemon" in {new, old}:
+        if {"daemon", "flow"} & {new, old}:
             kept = {key: value for key, value in kept.items() if key in BESIDE_DAEMON}
         if "event" in {new, old}:
             kept = {key: value for key, value in kept.items() if key in BESIDE_EVENT}

@@ -18,19 +18,22 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.daemon_slots import DaemonSlots
+from hetuflow_server.services.flows.advancing import Advancing, ItemEnd
 from hetuflow_server.services.following import Following, Over
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.services.overlaps import OVERLAP
 from hetuflow_server.store import (
     birth_transitions,
+    flow_runs,
+    flow_transitions,
     tasks as task_store,
     transitions,
 )
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.records import Ended, Ending, Freed, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
-from hetuflow_server.stream.hints import Topic, agent_topic, instance_topic, namespace_topic
+from hetuflow_server.stream.hints import Topic, agent_topic, flow_topic, instance_topic, namespace_topic
 
 NO_CHANGE = Change()
 EndVerb = Callable[[Connection, Sequence[Ending]], Awaitable[list[Ended]]]
@@ -75,6 +78,7 @@ class Settler:
         clock: Clock,
         rng: random.Random,
     ) -> None:
+        self.advancing = Advancing(versions)
         self._versions = versions
         self._following = Following(versions)
         self._capacity = capacity
@@ -93,6 +97,7 @@ class Settler:
         """End instances with `end`, which guards; whatever it does not return was not there to end."""
         settled = Settled()
         wanted = [ending.instance_id for ending in endings]
+        runs = await self._lock_runs(connection, wanted)
         tasks = await task_store.lock_tasks_of(connection, wanted)
         if not tasks:
             return settled
@@ -100,18 +105,18 @@ class Settler:
         live = await task_store.live_instances(connection, ids=wanted)
         versions = await self._versions_of(connection, tasks.values())
         known = [
-            _classified(ending, task, versions[task.job_id, task.job_version])
+            _classified(ending, task, versions[task.job_id, task.job_version, task.work])
             for ending in endings
             if ending.instance_id in live
             and (task := tasks.get(live[ending.instance_id].task_id)) is not None
         ]
         ended = {one.id: one for one in await end(connection, known)}
-        changes, followers, over = [], [], []
+        changes, followers, over, nodes = [], [], [], []
         for ending in known:
             if ending.instance_id in ended:
                 instance = live[ending.instance_id]
                 task = tasks[instance.task_id]
-                version = versions[task.job_id, task.job_version]
+                version = versions[task.job_id, task.job_version, task.work]
                 outcome = await _outcome(connection, ending, instance, version)
                 verdict = self._judge(ending, outcome, task, instance, version)
                 changes.append(verdict.change)
@@ -122,22 +127,31 @@ class Settler:
                     followers.append(_next_instance(task, instance, verdict, placement_id))
                 else:
                     over.append((ended[ending.instance_id], verdict.change.status))
+                    nodes += _item_ends(task, verdict.change)
         await transitions.write_tasks(connection, changes)
         await self._conclude(connection, settled, list(ended.values()), followers, over)
+        # What it creates waits for nobody.
+        settled.hints |= await self.advancing.ended(connection, runs, nodes)
         return settled
 
     async def cancel(self, connection: Connection, ids: Sequence[UUID], reason: str) -> Settled:
         """End what waits at once, and ask the agents of what they hold."""
         if not ids:
             return Settled()
+        await self._lock_runs(connection, ids)
         await task_store.lock_tasks_of(connection, ids)
         await transitions.lock_instances(connection, ids)
-        agents = await transitions.request_cancel(connection, ids)
+        asked = await transitions.request_cancel(connection, ids)
+        agents = {id_: agent for id_, agent in asked.items() if agent is not None}
+        flows = [id_ for id_, agent in asked.items() if agent is None]
         settled = await self.settle(
             connection,
-            [Ending(id_, None, InstanceStatus.CANCELLED, reason=reason) for id_ in ids if id_ not in agents],
+            [Ending(id_, None, InstanceStatus.CANCELLED, reason=reason) for id_ in ids if id_ not in asked],
             transitions.cancel_unclaimed,
         )
+        if flows:
+            runs = await flow_transitions.request_cancels(connection, flows)
+            settled.hints.update(flow_topic(run) for run in runs)
         settled.asked.update(agents)
         settled.hints.update(agent_topic(agent) for agent in agents.values())
         return settled
@@ -188,10 +202,17 @@ class Settler:
         settled.hints |= await self.daemon_slots.create(connection, successors)
         settled.hints |= await self._following.follow(connection, over, turns)
 
+    async def _lock_runs(
+        self, connection: Connection, instances: Sequence[UUID]
+    ) -> dict[UUID, flow_runs.LockedRun]:
+        """Lock the flow runs that instances are nodes of, which come before everything else."""
+        runs = await flow_runs.runs_of_instances(connection, instances)
+        return await flow_runs.lock_runs(connection, runs)
+
     async def _versions_of(
         self, connection: Connection, tasks: Iterable[LockedTask]
-    ) -> dict[tuple[UUID, int], JobVersion]:
-        wanted = {(task.job_id, task.job_version) for task in tasks}
+    ) -> dict[tuple[UUID, int, str | None], JobVersion]:
+        wanted = {(task.job_id, task.job_version, task.work) for task in tasks}
         return {one: await self._versions.get(connection, *one) for one in wanted}
 
     def _judge(
@@ -278,6 +299,13 @@ async def _outcome(
     )
 
 
+def _item_ends(task: LockedTask, change: TaskChange) -> list[ItemEnd]:
+    """What the end of a task is to the flow run it is a node of."""
+    if task.flow_run_id is None or task.flow_node is None:
+        return []
+    return [ItemEnd(task.flow_run_id, task.flow_node, change.status, change.reason, change.output)]
+
+
 def _next_instance(
     task: LockedTask, instance: LiveInstance, verdict: Verdict, placement_id: int
 ) -> NewInstance:
@@ -301,4 +329,5 @@ def _next_instance(
         lease_ms=instance.lease_ms,
         concurrency_key=instance.concurrency_key,
         target_agent_id=instance.target_agent_id,
+        flow_run_id=task.flow_run_id,
     )

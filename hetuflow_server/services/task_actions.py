@@ -16,13 +16,14 @@ from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
 from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
     agents as agent_store,
     birth_transitions,
+    flow_runs,
     idempotency,
     jobs as job_store,
     tasks as task_store,
@@ -30,7 +31,7 @@ from hetuflow_server.store import (
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.records import NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask, TaskFilter
-from hetuflow_server.stream.hints import Hints, Topic, head_topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, Topic, flow_topic, head_topic, namespace_topic
 
 MOST_RUNS = 1_000
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
@@ -153,6 +154,7 @@ class TaskActions:
         """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
         await self.task(principal, task_id)
         async with self._database.transaction() as connection:
+            await flow_runs.lock_runs(connection, await flow_runs.runs_of_tasks(connection, [task_id]))
             task = await self._lock(connection, task_id)
             if task.finished_at is not None and task.status != "cancelled":
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
@@ -161,8 +163,11 @@ class TaskActions:
         self._hints.give(settled.hints)
         return await self.task(principal, task_id)
 
-    async def repeat(self, principal: Principal, task_id: UUID) -> TaskDetail:
-        """Make a new task of a finished one: same version, same parameters."""
+    async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool = False) -> TaskDetail:
+        """Make a new task of a finished one: same version, same parameters.
+
+        `from_failed`: of a flow, whose new run takes over what has succeeded.
+        """
         found = await self.task(principal, task_id)
         async with self._database.transaction() as connection:
             task = await self._lock(connection, task_id)
@@ -187,10 +192,12 @@ class TaskActions:
                 deadline_at=version.deadline_at(now),
                 traceparent=None,
                 created_by=principal.name,
+                flow_context=_json({"from_failed": True}) if from_failed else None,
             )
             target = await task_store.target_of(connection, task_id)
-            await birth_transitions.create(connection, [new], [_first_instance(new, version, target)])
-        self._hints.give([namespace_topic(task.namespace_id)])
+            first = _first_instance(new, version, target)
+            await birth_transitions.create(connection, [new], [first])
+        self._hints.give(_arrivals([first]))
         return await self.task(principal, new.id)
 
     async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
@@ -252,8 +259,7 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
             faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
         params = {**version.spec.params, **request.params}
         try:
-            version.render(params, task_id=version.job_id, attempt=1, fire_at=now)
-            version.concurrency_key(params, task_id=version.job_id, fire_at=now)
+            version.check(params, at=now)
         except Invalid as error:
             faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
     if faults:
@@ -291,7 +297,9 @@ async def _targets(
 def _arrivals(instances: Sequence[NewInstance]) -> set[Topic]:
     """Where work has come; what is bound to an agent is looked for."""
     return {
-        namespace_topic(one.namespace_id)
+        flow_topic(one.task_id)
+        if one.held_reason is HeldReason.FLOW
+        else namespace_topic(one.namespace_id)
         if one.target_agent_id is not None
         else head_topic(one.namespace_id, one.placement_id, one.priority)
         for one in instances
@@ -315,6 +323,7 @@ def _first_instance(task: NewTask, version: JobVersion, target: UUID | None) -> 
         lease_ms=version.lease_ms,
         concurrency_key=_key(task, version),
         target_agent_id=target,
+        held_reason=version.held_at_first,
     )
 
 

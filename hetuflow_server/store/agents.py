@@ -128,6 +128,29 @@ async def sessions(
     }
 
 
+_SERVING = """
+SELECT id, name, status, slots, labels, capabilities, registered_at FROM sched_agent
+WHERE status = 'online' AND session_id IS NOT NULL AND capabilities->'namespaces' ? %(namespace)s
+ORDER BY name"""
+
+
+async def serving(connection: Connection, namespace: str) -> list[AgentSession]:
+    """Return the agents that serve a namespace and take work."""
+    rows = await connection.exec_driver_sql(_SERVING, {"namespace": namespace})
+    return [
+        AgentSession(
+            row.id,
+            row.name,
+            row.status,
+            row.slots,
+            row.labels,
+            msgspec.convert(row.capabilities, AgentCapabilities),
+            row.registered_at,
+        )
+        for row in rows
+    ]
+
+
 async def seen(connection: Connection, ids: Sequence[UUID]) -> None:
     """Note that these agents were heard of, all in one statement."""
     await connection.exec_driver_sql(_SEEN, {"ids": list(ids)})

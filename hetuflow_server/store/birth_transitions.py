@@ -12,33 +12,38 @@ from hetuflow_server.store.records import NewInstance, NewTask
 
 _NEW_TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
-                        priority, fire_at, due_at, deadline_at, traceparent, created_by, backfill_id)
+                        priority, fire_at, due_at, deadline_at, traceparent, created_by, backfill_id,
+                        flow_run_id, flow_node, map_index, flow_context)
 SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params, priority,
-       fire_at, due_at, deadline_at, traceparent, created_by, backfill_id
+       fire_at, due_at, deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index,
+       flow_context::jsonb
 FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id)s::uuid[],
             %(task.job_version)s::integer[], %(task.schedule_id)s::uuid[], %(task.retry_of)s::uuid[],
             %(task.params)s::jsonb[], %(task.priority)s::smallint[], %(task.fire_at)s::timestamptz[],
             %(task.due_at)s::timestamptz[], %(task.deadline_at)s::timestamptz[], %(task.traceparent)s::text[],
-            %(task.created_by)s::text[], %(task.backfill_id)s::uuid[])
+            %(task.created_by)s::text[], %(task.backfill_id)s::uuid[], %(task.flow_run_id)s::uuid[],
+            %(task.flow_node)s::text[], %(task.map_index)s::integer[], %(task.flow_context)s::text[])
   AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
-       deadline_at, traceparent, created_by, backfill_id)
+       deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index, flow_context)
 ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
 
 _NEW_INSTANCES = """
 {keys}INSERT INTO sched_task_instance
   (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
-   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, status, held_reason)
+   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
+   status, held_reason)
 SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot,
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
        CASE WHEN {held} IS NULL THEN 'pending' ELSE 'held' END, {held}
 FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
             %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
             %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
             %(due_at)s::timestamptz[], %(lease_ms)s::integer[], %(concurrency_key)s::text[],
             %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[], %(held_reason)s::text[],
-            %(slot)s::integer[])
+            %(slot)s::integer[], %(flow_run_id)s::uuid[])
   AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason, slot)
+       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason, slot,
+       flow_run_id)
 WHERE {condition}
 ON CONFLICT (id) DO NOTHING"""
 

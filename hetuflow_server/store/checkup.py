@@ -21,10 +21,10 @@ counted AS (
     SELECT i.namespace_id, s.scope
     FROM sched_task_instance i JOIN sched_placement p ON p.id = i.placement_id
     CROSS JOIN unnest(p.limit_scopes) AS s(scope)
-    WHERE i.status IN ('reserved', 'running') AND i.agent_id IS NOT NULL
+    WHERE i.status IN ('reserved', 'running')
     UNION ALL
     SELECT namespace_id, concurrency_key FROM sched_task_instance
-    WHERE status IN ('reserved', 'running') AND agent_id IS NOT NULL AND concurrency_key IS NOT NULL) used
+    WHERE status IN ('reserved', 'running') AND concurrency_key IS NOT NULL) used
   GROUP BY namespace_id, scope)"""
 
 _WRONG_COUNTS = f"""

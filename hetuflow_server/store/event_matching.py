@@ -45,7 +45,8 @@ class WaitingSchedule:
     # JSON.
     params: str
     priority: int
-    lease: str
+    # None: the job is a flow.
+    lease: str | None
     deadline: str | None
     # Whether its tasks count under a concurrency key.
     keyed: bool

@@ -34,6 +34,7 @@ JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.deleted_at IS NULL"""
 
 _JOB_BY_NAME = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s FOR UPDATE OF j"
+_JOB_NAMED = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s"
 _JOB_BY_ID = f"{_JOB} AND j.id = %(id)s"
 _LOCK_JOB = f"{_JOB_BY_ID} FOR UPDATE OF j"
 
@@ -71,6 +72,23 @@ async def job_by_name(connection: Connection, namespace_id: int, name: str) -> J
         await connection.exec_driver_sql(_JOB_BY_NAME, {"namespace_id": namespace_id, "name": name})
     ).one_or_none()
     return _job_row(row) if row else None
+
+
+async def job_named(connection: Connection, namespace_id: int, name: str) -> JobRow | None:
+    """Return a job as it is now, without locking it."""
+    row = (
+        await connection.exec_driver_sql(_JOB_NAMED, {"namespace_id": namespace_id, "name": name})
+    ).one_or_none()
+    return _job_row(row) if row else None
+
+
+async def names(connection: Connection, namespace_id: int) -> list[str]:
+    """Return the names of a namespace's jobs, for whoever has misspelt one."""
+    rows = await connection.exec_driver_sql(
+        "SELECT name FROM sched_job WHERE namespace_id = %(id)s AND deleted_at IS NULL LIMIT 10000",
+        {"id": namespace_id},
+    )
+    return list(rows.scalars())
 
 
 async def job_by_id(connection: Connection, id_: UUID) -> JobRow | None:

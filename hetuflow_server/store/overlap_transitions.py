@@ -11,8 +11,11 @@ from uuid import UUID
 
 from hetuflow_server.store.database import Connection
 
+# A flow's own instance, which has no lease, waits on: for its run to begin.
 _RELEASE = """
-UPDATE sched_task_instance SET status = 'pending', held_reason = NULL
+UPDATE sched_task_instance
+SET status = CASE WHEN lease_ms IS NULL THEN 'held' ELSE 'pending' END,
+    held_reason = CASE WHEN lease_ms IS NULL THEN 'flow' END
 WHERE id = ANY(ARRAY(
   SELECT id FROM sched_task_instance
   WHERE id = ANY(%(ids)s::uuid[]) AND held_reason IN ('overlap', 'queue')

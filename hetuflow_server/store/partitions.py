@@ -102,6 +102,22 @@ EVENT_EFFECTS = Partitioned(
     # What an event is counted in may start a task later, and says so here.
     settled="created_at < clock_timestamp() - interval '1 day'",
 )
+# A run's nodes go with it, so they are looked at before the runs are.
+FLOW_NODES = Partitioned(
+    "sched_flow_node",
+    key="flow_run_id",
+    keep="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id "
+    "AND (r.finished_at IS NULL OR r.finished_at > %(cutoff)s))",
+    settled="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id AND r.finished_at IS NOT NULL)",
+    storage="WITH (fillfactor = 70)",
+)
+FLOW_RUNS = Partitioned(
+    "sched_flow_run",
+    key="id",
+    keep="finished_at IS NULL OR finished_at > %(cutoff)s",
+    settled="finished_at IS NOT NULL",
+    storage="WITH (fillfactor = 70)",
+)
 LOG_CHUNKS = Partitioned("sched_log_chunk", key="created_at", keep="created_at > %(cutoff)s", by_time=True)
 
 

@@ -25,7 +25,8 @@ class NewInstance:
     priority: SmallInt
     fire_at: datetime
     due_at: datetime
-    lease_ms: Int
+    # None: no agent runs it, a flow's run stands behind it.
+    lease_ms: Int | None
     # The scope of its `concurrency.key`; while that is taken it is held.
     concurrency_key: str | None = None
     # The only agent that may take it.
@@ -36,6 +37,8 @@ class NewInstance:
     backfill_id: UUID | None = None
     # Of a daemon.
     slot: Int | None = None
+    # The run it is a node of.
+    flow_run_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,12 @@ class NewTask:
     traceparent: str | None
     created_by: str | None
     backfill_id: UUID | None = None
+    # The node it is a task of, and the place among the node's items.
+    flow_run_id: UUID | None = None
+    flow_node: str | None = None
+    map_index: Int | None = None
+    # JSON
+    flow_context: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +86,9 @@ class Claimed:
     # Of its task.
     params: dict[str, Any] | None
     traceparent: str | None
+    flow_node: str | None = None
+    # What the templates of a node's own work see.
+    flow_context: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +162,10 @@ class Ended(Freed):
     backfill_id: UUID | None
     # Why it was held; None when it was not.
     held_reason: str | None
+    # The run it was a node of.
+    flow_run_id: UUID | None
+    # Whether schedules of its namespace fire after other jobs.
+    followed: bool
     # Of a daemon.
     slot: int | None
 

@@ -34,6 +34,16 @@ class LockedTask:
     losses: int
     finished_at: datetime | None
     backfill_id: UUID | None
+    # The node it is a task of.
+    flow_run_id: UUID | None
+    flow_node: str | None
+    # It is the node's own work, not that of a job the node calls.
+    own_work: bool
+
+    @property
+    def work(self) -> str | None:
+        """The node whose own work it is."""
+        return self.flow_node if self.own_work else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +64,7 @@ class LiveInstance:
 _LOCK = """
 SELECT id, namespace_id, job_id, job_version, schedule_id, status, reason, priority, fire_at, due_at,
        deadline_at, coalesce(deadline_at <= clock_timestamp(), false) AS overdue, seq, attempts, losses,
-       finished_at, backfill_id
+       finished_at, backfill_id, flow_run_id, flow_node, flow_context IS NOT NULL AS own_work
 FROM sched_task WHERE id = ANY({ids}) AND id BETWEEN %(first)s AND %(last)s ORDER BY id FOR UPDATE"""
 # The range lets the planner leave out the partitions that cannot hold them.
 _LOCK_BY_ID = _LOCK.format(ids="%(ids)s::uuid[]")
@@ -84,7 +94,7 @@ CASE WHEN t.finished_at IS NOT NULL THEN t.reason
 _COLUMNS = f"""
 t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status,
 {_SHOWN_REASON} AS reason, t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code,
-t.output, t.retry_of, t.created_by, t.created_at, t.finished_at"""
+t.output, t.retry_of, t.created_by, t.created_at, t.finished_at, t.flow_run_id, t.flow_node, t.map_index"""
 
 _FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""

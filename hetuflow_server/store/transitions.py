@@ -28,6 +28,7 @@ from hetuflow_server.store.records import (
     TaskChange,
 )
 from hetuflow_server.store.tables.queue import SHARED_COLUMNS, STATUS_BY_ID
+from hetuflow_server.store.upstreams import FOLLOWED
 
 RESERVATION = timedelta(seconds=10)
 
@@ -68,11 +69,12 @@ FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(agent_id)s::uuid[], %(
             %(request_id)s::uuid[]) AS c(id, token, agent_id, session_id, request_id)
 WHERE i.id = c.id AND i.status = 'pending'
 RETURNING {_CLAIMED})
-SELECT {_CLAIMED}, t.params, t.traceparent
-FROM i LEFT JOIN sched_task t ON t.id = i.task_id AND t.id BETWEEN %(first)s AND %(last)s"""
+SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context
+FROM i LEFT JOIN sched_task t
+  ON t.id = i.task_id AND t.id = ANY(%(task_id)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s"""
 
 _ALREADY_RESERVED = f"""
-SELECT {_CLAIMED}, t.params, t.traceparent, i.request_id
+SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context, i.request_id
 FROM sched_task_instance i LEFT JOIN sched_task t ON t.id = i.task_id
 WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::uuid[])
   AND i.status = 'reserved'"""
@@ -214,9 +216,8 @@ def _freed(rows: Iterable[Sequence[Any]]) -> list[Freed]:
 
 # The history keeps the token of whoever finished it (a rescued instance's former holder comes too late) and
 # when its process really started, which may be up to a second after the start was committed.
-_ENDED = ", ".join(
-    "agent_id IS NOT NULL AS claimed" if field.name == "claimed" else field.name for field in fields(Ended)
-)
+_COMPUTED = {"claimed": "status IN ('reserved', 'running') AS claimed", "followed": f"{FOLLOWED} AS followed"}
+_ENDED = ", ".join(_COMPUTED.get(field.name, field.name) for field in fields(Ended))
 _MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(r_started_at, started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.
 _END = f"""
@@ -253,11 +254,17 @@ _END_CANCELLED = _END.format(
     guard="(i.status IN ('held', 'pending') "
     "OR (i.status = 'reserved' AND i.cancel_requested AND i.reserved_until < clock_timestamp()))",
 )
+# A run that has ended, and never one that runs: nobody holds a token of its instance.
+_END_FLOW = _END.format(
+    guard="i.status = 'running' AND i.token IS NULL AND EXISTS ("
+    "SELECT FROM sched_flow_run f WHERE f.id = i.task_id AND f.finished_at IS NOT NULL)",
+)
 _END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 
 
 # An end in success asks nothing: the task is locked, the instance moves and the task is written at once. What
-# this does not end (because its task has ended, or is not where its id says) is left to `finish`.
+# this does not end (because its task has ended, is not where its id says, or belongs to a flow, whose run has
+# to be locked first) is left to `finish`.
 _SUCCEED = f"""
 WITH r AS MATERIALIZED (
   SELECT * FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(exit_code)s::integer[],
@@ -268,7 +275,8 @@ WITH r AS MATERIALIZED (
 task AS MATERIALIZED (
   SELECT id FROM sched_task
   WHERE id = ANY(ARRAY(
-      SELECT i.task_id FROM r JOIN sched_task_instance i USING (id) WHERE i.token = r.r_token))
+      SELECT i.task_id FROM r JOIN sched_task_instance i USING (id)
+      WHERE i.token = r.r_token AND i.flow_run_id IS NULL))
     AND id BETWEEN %(first)s AND %(last)s AND status IN ('pending', 'waiting_retry')
   ORDER BY id FOR UPDATE),
 ended AS (
@@ -327,6 +335,23 @@ async def skip_waiting(connection: Connection, endings: Sequence[Ending]) -> lis
     return await _end(connection, _END_WAITING, endings)
 
 
+async def finish_flow(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+    """End the instances that stand for flow runs which have ended."""
+    return await _end(connection, _END_FLOW, endings)
+
+
+_START_FLOW = """
+UPDATE sched_task_instance SET status = 'running', held_reason = NULL, started_at = clock_timestamp()
+WHERE id = %(id)s AND status = 'held' AND held_reason = 'flow' AND due_at <= clock_timestamp()
+RETURNING id"""
+
+
+async def start_flow(connection: Connection, instance_id: UUID) -> bool:
+    """Let a flow's own instance run, without an agent and without a lease."""
+    row = await connection.exec_driver_sql(_START_FLOW, {"id": instance_id})
+    return row.scalar_one_or_none() is not None
+
+
 async def end_stranded(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
     """End instances whose task has ended or is gone, which the doctor found."""
     return await _end(connection, _END_STRANDED, endings)
@@ -353,8 +378,8 @@ async def lock_instances(connection: Connection, ids: Sequence[UUID]) -> None:
     await connection.exec_driver_sql(_LOCK_INSTANCES, {"ids": list(ids)})
 
 
-async def request_cancel(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, UUID]:
-    """Ask the agents that hold these instances to end them; return instance → agent."""
+async def request_cancel(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, UUID | None]:
+    """Ask those who run these instances to end them; return instance → agent, None for a flow's own."""
     rows = await connection.exec_driver_sql(_REQUEST_CANCEL, {"ids": list(ids)})
     return {row.id: row.agent_id for row in rows}
 
@@ -382,6 +407,7 @@ async def mark_overlapped(connection: Connection, ids: Sequence[UUID]) -> None:
     )
 
 
+# By an array as well: thousands of tasks may be of one millisecond, which the range alone would go through.
 _WRITE_TASKS = """
 UPDATE sched_task t
 SET status = c.status, reason = c.reason, seq = c.seq, attempts = c.attempts, losses = c.losses,
@@ -392,7 +418,8 @@ FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::int
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
             %(due_at)s::timestamptz[], %(output)s::text[])
   AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
-WHERE t.id = c.id AND t.id BETWEEN %(first)s AND %(last)s AND t.status IN ('pending', 'waiting_retry')"""
+WHERE t.id = c.id AND t.id = ANY(%(id)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s
+  AND t.status IN ('pending', 'waiting_retry')"""
 
 
 async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:

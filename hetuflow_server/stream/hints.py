@@ -13,6 +13,7 @@ from hetuflow_core.fairness import Head
 
 NAMESPACE, HEAD, AGENT, INSTANCE, DAEMONS = "namespace", "head", "agent", "instance", "daemons"
 EVENTS = "events"
+FLOW = "flow"
 
 
 class Topic(NamedTuple):
@@ -48,6 +49,11 @@ def daemons_topic(namespace_id: int) -> Topic:
 def events_topic(namespace_id: int) -> Topic:
     """Something has happened in a namespace that schedules may want."""
     return Topic(EVENTS, namespace_id)
+
+
+def flow_topic(run_id: UUID) -> Topic:
+    """A flow run to begin or to go on with; whoever gives it does the errand on the same server."""
+    return Topic(FLOW, run_id)
 
 
 class Waiter:

@@ -19,8 +19,10 @@ from hetuflow_agent.executors.environment import task_environment
 from hetuflow_agent.settings import HostSettings
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core import messages as m
-from hetuflow_core.jobfile import Kind, load_documents, parse_documents
+from hetuflow_core.graph import OnFailure, TriggerRule
+from hetuflow_core.jobfile import JobSpec, Kind, load_documents, parse_documents
 from hetuflow_core.jobfile.artifact_reader import ARTIFACT_KEYS
+from hetuflow_core.jobfile.flow_reader import FLEET_KEYS, MAP_KEYS, NODE_KEYS
 from hetuflow_core.jobfile.job_reader import JOB_KEYS
 from hetuflow_core.jobfile.retry_reader import CONDITION_KEYS, REACTION_KEYS, RETRY_KEYS
 from hetuflow_core.jobfile.run_reader import HTTP_KEYS, PYTHON_KEYS, RUN_KEYS
@@ -85,6 +87,29 @@ def test_the_job_files_of_the_page_can_be_applied() -> None:
     examples = re.findall(r"```yaml\n(.*?)```", page("guide/jobs.md"), re.DOTALL)
     kinds = {load_documents(parse_documents(text, "yaml", "jobs.md"))[0].kind for text in examples}
     assert kinds == set(Kind) - UNSUPPORTED_KINDS
+
+
+def test_the_flows_of_the_page_can_be_applied() -> None:
+    for text in re.findall(r"```yaml\n(.*?)```", page("guide/flows.md"), re.DOTALL):
+        (spec,) = load_documents(parse_documents(text, "yaml", "flows.md"))
+        assert isinstance(spec, JobSpec)
+        assert spec.flow is not None
+
+
+@pytest.mark.parametrize(
+    ("heading", "keys", "prefix"),
+    [
+        ("A node", NODE_KEYS, "flow.nodes."),
+        ("When a node starts", TriggerRule, ""),
+        ("When a node fails", OnFailure, ""),
+        ("Maps", MAP_KEYS, ""),
+        ("Fleets", FLEET_KEYS, ""),
+    ],
+)
+def test_the_keys_of_flows_are_those_of_the_code(heading: str, keys: Iterable[str], prefix: str) -> None:
+    supported = {str(key) for key in keys if f"{prefix}{key}" not in UNSUPPORTED_KEYS}
+    told = {key for key in first_column(section(page("guide/flows.md"), heading)) if "." not in key}
+    assert told == supported
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ def parameters() -> dict[str, Any]:
         **dict.fromkeys(("token", "tokens", "agent_id", "session_id", "request_id"), uuids),
         **dict.fromkeys(("seq", "attempts", "losses"), [1] * ROWS),
         "id": tasks,
+        "task_id": tasks,
         "ids": instances,
         "instance_id": instances,
         "status": ["failed"] * ROWS,

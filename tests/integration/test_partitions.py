@@ -21,6 +21,8 @@ from hetuflow_server.store.partitions import (
     ARTIFACTS,
     EVENT_EFFECTS,
     EVENTS,
+    FLOW_NODES,
+    FLOW_RUNS,
     HISTORY,
     LOG_CHUNKS,
     LOG_LENGTHS,
@@ -34,7 +36,10 @@ from tests.support.rows import insert, instance_row, task_row
 
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
-ALL = (TASKS, HISTORY, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS, EVENTS, EVENT_EFFECTS)
+ALL = (
+    *(TASKS, HISTORY, FLOW_NODES, FLOW_RUNS, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS),
+    *(EVENTS, EVENT_EFFECTS),
+)
 
 
 def upkeep(database: Database, now: datetime = NOW) -> Upkeep:

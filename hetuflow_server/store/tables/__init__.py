@@ -1,9 +1,9 @@
 """The tables as SQLAlchemy Core definitions; migrations must equal them, and a test proves it.
 
 `catalog` holds what people define, `access` who may ask, `cluster` what servers and agents know of each
-other, `queue` what is written per execution, `daemons` the slots of what is kept running, `logs` what tasks
-say, `artifacts` which files they leave, `secrets` what tasks are told and nobody else, `events` what has
-happened elsewhere.
+other, `queue` what is written per execution, `daemons` the slots of what is kept running, `flows` where runs
+of flows stand, `logs` what tasks say, `artifacts` which files they leave, `secrets` what tasks are told and
+nobody else, `events` what has happened elsewhere.
 
 No foreign key points to a partitioned table or to an instance: dropping a partition would be refused or would
 lock the live table. The queue's tables point nowhere at all, because a foreign key would lock the namespace
@@ -18,6 +18,7 @@ from hetuflow_server.store.tables import (
     daemons,
     event_functions,
     events,
+    flows,
     logs,
     queue,
     secrets,
@@ -32,6 +33,7 @@ __all__ = [
     "daemons",
     "event_functions",
     "events",
+    "flows",
     "logs",
     "metadata",
     "queue",

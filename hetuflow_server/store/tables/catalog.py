@@ -153,6 +153,13 @@ Index(
     postgresql_where=text("enabled AND next_fire_at IS NOT NULL"),
 )
 
+# Schedules that fire after other jobs; where there are none, whoever ends a task finds that out at once.
+Index(
+    "sched_schedule_after_idx",
+    schedule.c.namespace_id,
+    postgresql_where=text("kind = 'flow' AND enabled AND deleted_at IS NULL"),
+)
+
 calendar = Table(
     "sched_calendar",
     metadata,

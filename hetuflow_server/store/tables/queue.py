@@ -68,6 +68,12 @@ task = Table(
     Column("repetitions", Integer, nullable=False, server_default=text("0")),
     # The backfill that made it.
     Column("backfill_id", Uuid),
+    # The node it is a task of, and its place among the node's items; -1: the node is not spread.
+    Column("flow_run_id", Uuid),
+    Column("flow_node", Text),
+    Column("map_index", Integer),
+    # What templates of the node's own work see beside the parameters; of a flow's task, how its run begins.
+    Column("flow_context", JSONB),
     one_of("status", TaskStatus),
     CheckConstraint(f"(status IN ({in_list(TASK_TERMINAL)})) = (finished_at IS NOT NULL)", name="finished"),
     CheckConstraint("priority BETWEEN 0 AND 1000", name="priority"),
@@ -150,6 +156,8 @@ instance = Table(
     instant("lease_until"),
     # The backfill that goes on when it ends; such a one has no schedule_id, so that it counts for no overlap.
     Column("backfill_id", Uuid),
+    # The run it is a node of, which is locked before it.
+    Column("flow_run_id", Uuid),
     # What it last said: {percent, message}. It goes with the row.
     Column("progress", JSONB),
     one_of("status", INSTANCE_LIVE),
@@ -246,6 +254,20 @@ Index(
     ),
 )
 Index("sched_task_instance_task_id_idx", instance.c.task_id)
+Index(
+    "sched_task_instance_flow_run_id_idx",
+    instance.c.flow_run_id,
+    instance.c.id,
+    postgresql_where=text("flow_run_id IS NOT NULL"),
+)
+# Flows whose run is to begin, soonest first.
+Index(
+    "sched_task_instance_flow_idx",
+    instance.c.namespace_id,
+    instance.c.due_at,
+    instance.c.id,
+    postgresql_where=text("held_reason = 'flow'"),
+)
 # One live instance per replica of a daemon, whoever inserts it.
 Index(
     "sched_task_instance_slot_key",

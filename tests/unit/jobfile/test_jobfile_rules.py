@@ -260,7 +260,6 @@ def _retry(when: dict[str, Any], then: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("keys", "field"),
     [
-        ({"run": None, "flow": {"nodes": [{"name": "a"}]}}, "flow"),
         ({"params_schema": {"type": "object"}}, "params_schema"),
         ({"schedules": [{"name": "up", "flow": {"after": ["x"]}}]}, "schedules[0].flow"),
     ],

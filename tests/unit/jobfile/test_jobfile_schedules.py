@@ -136,7 +136,7 @@ def test_a_version_of_the_job_knows_nothing_of_its_schedules() -> None:
     ("schedule", "field", "message"),
     [
         ({"cron": "@daily"}, "", '"name" is missing'),
-        ({"name": "x"}, "", "nothing says when it fires: use cron, every, at, daemon or event"),
+        ({"name": "x"}, "", "nothing says when it fires: use cron, every, at, daemon, event or flow"),
         ({"name": "x", "cron": "@daily", "every": "5m"}, "", "cron and every exclude each other"),
         ({"name": "X", "cron": "@daily"}, "name", "is not allowed here"),
         ({"name": "x", "cron": "0 0 30 2 *"}, "cron", "this never fires: FEB has no day 30"),
@@ -254,14 +254,6 @@ def test_all_faults_are_told_at_once() -> None:
     )
     assert list(found) == ["schedules[0].cron", "schedules[0].timezone", "schedules[1].every", "schedules[3]"]
     assert found["schedules[3]"] == 'the schedule "c" is written twice: rename one of them.'
-
-
-@pytest.mark.parametrize("kind", ["flow"])
-def test_kinds_that_are_not_built_are_refused(kind: str) -> None:
-    with pytest.raises(Invalid) as caught:
-        schedule_from_document({"name": "x", kind: {"name": "y"}})
-    (fault,) = caught.value.faults
-    assert (fault.field, "not supported by this version yet" in fault.message) == (kind, True)
 
 
 def test_instants_of_toml_are_those_of_yaml() -> None:

@@ -1,0 +1,114 @@
+"""Runs of flows as people see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.flow_resources import FlowRun
+from hetuflow_server.store.connection import Connection
+
+_COLUMNS = """
+r.id, n.name AS namespace, j.name AS job, r.job_id, r.job_version, r.status, r.ending, r.reason, r.message,
+r.params, r.priority, r.parent_id, r.retry_of, r.nodes_open, r.nodes_failed, r.fire_at, r.started_at,
+r.deadline_at, r.finished_at"""
+
+_FROM = """
+FROM sched_flow_run r JOIN sched_namespace n ON n.id = r.namespace_id JOIN sched_job j ON j.id = r.job_id"""
+
+_FILTER = """
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
+  AND (%(job)s::text IS NULL OR j.name = %(job)s)
+  AND (%(status)s::text IS NULL OR r.status = %(status)s)
+  AND (%(before)s::uuid IS NULL OR r.id < %(before)s)"""
+
+
+@dataclass(frozen=True, slots=True)
+class RunFilter:
+    namespace: str | None = None
+    job: str | None = None
+    status: str | None = None
+    before: UUID | None = None
+    # Where whoever asks may look; None: everywhere.
+    namespaces: Sequence[str] | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        return {
+            "namespaces": self.namespaces,
+            "job": self.job,
+            "status": self.status,
+            "before": self.before,
+        }
+
+
+async def run_by_id(connection: Connection, id_: UUID) -> FlowRun | None:
+    row = (
+        await connection.exec_driver_sql(f"SELECT {_COLUMNS} {_FROM} WHERE r.id = %(id)s", {"id": id_})
+    ).one_or_none()
+    return None if row is None else FlowRun(**row._mapping)  # noqa: SLF001 - a row's public name
+
+
+async def list_runs(connection: Connection, wanted: RunFilter, limit: int) -> list[FlowRun]:
+    """Return runs, newest first."""
+    rows = await connection.exec_driver_sql(
+        f"SELECT {_COLUMNS} {_FROM} {_FILTER} ORDER BY r.id DESC LIMIT %(limit)s",
+        {**wanted.parameters(), "limit": limit},
+    )
+    return [FlowRun(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
+
+
+async def count_runs(connection: Connection, wanted: RunFilter, cap: int) -> int:
+    row = await connection.exec_driver_sql(
+        f"SELECT count(*) FROM (SELECT {_FROM} {_FILTER} LIMIT %(cap)s) counted",
+        {**wanted.parameters(), "cap": cap},
+    )
+    return int(row.scalar_one())
+
+
+_NODES = """
+SELECT node, status, reason, message, total, started, succeeded, failed, skipped, output, wake_at, decided_by,
+       comment, started_at, finished_at
+FROM sched_flow_node WHERE flow_run_id = %(run)s"""
+
+
+async def node_states(connection: Connection, run: UUID) -> dict[str, dict[str, Any]]:
+    """Return {node: how it stands} for all nodes of a run."""
+    rows = await connection.exec_driver_sql(_NODES, {"run": run})
+    found = [dict(row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
+    return {fields.pop("node"): fields for fields in found}
+
+
+# The tasks of a run's nodes have the time of the run: their ids lie in one millisecond.
+_OF_RUN = """
+FROM sched_task WHERE id BETWEEN %(first)s AND %(last)s AND flow_run_id = %(run)s
+  AND (%(node)s::text IS NULL OR flow_node = %(node)s)"""
+
+
+async def task_ids(
+    connection: Connection, run: UUID, node: str | None, first: UUID, last: UUID, limit: int
+) -> list[UUID]:
+    rows = await connection.exec_driver_sql(
+        f"SELECT id {_OF_RUN} ORDER BY id LIMIT %(limit)s",
+        {"run": run, "node": node, "first": first, "last": last, "limit": limit},
+    )
+    return list(rows.scalars())
+
+
+async def count_tasks(connection: Connection, run: UUID, node: str | None, first: UUID, last: UUID) -> int:
+    row = await connection.exec_driver_sql(
+        f"SELECT count(*) {_OF_RUN}", {"run": run, "node": node, "first": first, "last": last}
+    )
+    return int(row.scalar_one())
+
+
+_LIVE_OF_NODE = """
+SELECT i.id FROM sched_task_instance i JOIN sched_task t ON t.id = i.task_id
+WHERE i.flow_run_id = %(run)s AND t.flow_node = %(node)s ORDER BY i.id LIMIT %(most)s"""
+
+
+async def live_of_node(connection: Connection, run: UUID, node: str, most: int) -> list[UUID]:
+    """Return instances of a node that are in the queue."""
+    rows = await connection.exec_driver_sql(_LIVE_OF_NODE, {"run": run, "node": node, "most": most})
+    return list(rows.scalars())
