@@ -16,7 +16,6 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_agent.commands import Commands
-from hetuflow_agent.executors.addresses import parse_networks
 from hetuflow_agent.executors.environment import base_environment
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.registry import Executors, load_executors
@@ -46,12 +45,14 @@ from hetuflow_agent.steward import Steward
 from hetuflow_agent.task_users import usable_users
 from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core import __version__
+from hetuflow_core.addresses import parse_networks
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.logging import configure_logging
 from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.tls import Trust
 
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.
 _CLOSING: Final = 6.0
@@ -78,7 +79,14 @@ def build_agent(
         runner.lose_place()
         stop_switch.fail(error)
 
-    correspondent = Correspondent(host.server_url, host.token, clock, server_clock, on_replaced)
+    correspondent = Correspondent(
+        host.server_url,
+        host.token,
+        clock,
+        server_clock,
+        on_replaced,
+        trust=Trust(host.server_ca, host.client_cert, host.client_key),
+    )
 
     run_as = usable_users(host.run_as)
     data = DataDirectory(host.data_dir, passable=bool(run_as))

@@ -11,6 +11,7 @@ What goes wrong is told in the project's errors, so that callers decide by meani
 from __future__ import annotations
 
 import os
+import ssl
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.config_keys import Secret
+from hetuflow_core.runtime.tls import Trust
 from hetuflow_core.tracing import SPAN_ID_BYTES, TRACE_ID_BYTES, TraceContext, new_trace
 
 SESSION_REPLACED: Final = "agent.session_replaced"
@@ -144,10 +146,15 @@ class Correspondent:
     server_clock: ServerClock
     on_replaced: Callable[[HetuflowError], None]
     random_bytes: Callable[[int], bytes] = os.urandom
+    trust: Trust = field(default_factory=Trust)
     trace: TraceContext = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "trace", new_trace(self.random_bytes(TRACE_ID_BYTES + SPAN_ID_BYTES)))
+
+    @property
+    def encrypted(self) -> bool:
+        return self.server_url.lower().startswith("https:")
 
     def client_settings(self) -> dict[str, Any]:
         return {
@@ -155,6 +162,9 @@ class Correspondent:
             "headers": self.headers(),
             "timeout": httpx.Timeout(_ANSWER_TIMEOUT, connect=_CONNECT_TIMEOUT),
             "limits": httpx.Limits(max_connections=_MOST_CONNECTIONS, keepalive_expiry=_KEEPALIVE),
+            # A redirect is told and never followed: the token is for this server alone.
+            "follow_redirects": False,
+            "verify": self.trust.context() if self.encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         }
 
     def headers(self) -> dict[str, str]:
@@ -224,7 +234,7 @@ class StraightLine:
             (name.encode(), value.encode()) for name, value in correspondent.headers().items()
         ]
         self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=httpx.create_ssl_context() if url.scheme == "https" else None,
+            ssl_context=correspondent.trust.context() if url.scheme == "https" else None,
             max_connections=_MOST_CONNECTIONS,
             keepalive_expiry=_KEEPALIVE,
         )

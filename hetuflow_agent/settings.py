@@ -126,6 +126,27 @@ class HostSettings(Section):
     server_url: Annotated[
         str, Key("Address of a server, or of a load balancer in front of several.", rule=http_url_fault)
     ] = "http://127.0.0.1:8600"
+    server_ca: Annotated[
+        Path | None,
+        Key(
+            "File with the authorities to trust in place of those of the host, in PEM form.",
+            example=Path("/etc/hetuflow/ca.crt"),
+        ),
+    ] = None
+    client_cert: Annotated[
+        Path | None,
+        Key(
+            "Certificate to show to servers that want one, in PEM form.",
+            example=Path("/etc/hetuflow/agent.crt"),
+        ),
+    ] = None
+    client_key: Annotated[
+        Path | None,
+        Key(
+            "Private key of `client_cert`, if it is not in the same file.",
+            example=Path("/etc/hetuflow/agent.key"),
+        ),
+    ] = None
     token: Annotated[
         Secret,
         Key(
@@ -279,6 +300,7 @@ class AgentSettings(Settings):
         "leader": "hetuflow",
         "auth": "hetuflow",
         "oidc": "hetuflow",
+        "webhooks": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
     }

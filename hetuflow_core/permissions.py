@@ -48,6 +48,7 @@ class Permission(StrEnum):
     SECRETS_WRITE = "secrets.write"
     SECRETS_ROTATE_KEY = "secrets.rotate_key"
     AUDIT_READ = "audit.read"
+    AUDIT_VERIFY = "audit.verify"
     NAMESPACES_WRITE = "namespaces.write"
     AGENTS_MANAGE = "agents.manage"
     USERS_MANAGE = "users.manage"
@@ -86,6 +87,7 @@ MEANINGS: Final[Mapping[Permission, str]] = MappingProxyType(
         Permission.SECRETS_WRITE: "create, change and delete secrets",
         Permission.SECRETS_ROTATE_KEY: "encrypt all secrets with a new key",
         Permission.AUDIT_READ: "read the audit trail",
+        Permission.AUDIT_VERIFY: "read the whole chain of the audit trail, to check it",
         Permission.NAMESPACES_WRITE: "create, weigh and bind namespaces",
         Permission.AGENTS_MANAGE: "approve, drain, configure and remove agents; make and revoke their tokens",
         Permission.USERS_MANAGE: "create, disable and delete users, and give them roles",
@@ -97,6 +99,7 @@ MEANINGS: Final[Mapping[Permission, str]] = MappingProxyType(
 GLOBAL: Final = frozenset(
     {
         Permission.SECRETS_ROTATE_KEY,
+        Permission.AUDIT_VERIFY,
         Permission.NAMESPACES_WRITE,
         Permission.AGENTS_MANAGE,
         Permission.USERS_MANAGE,

@@ -107,6 +107,25 @@ class HttpSettings(Section):
             example="CHANGE-ME",
         ),
     ]
+    tls_cert: Annotated[
+        Path | None,
+        Key(
+            "Certificate to answer by https with, in PEM form and with those between it and the authority; "
+            "SIGHUP has it read again.",
+            example=Path("/etc/hetuflow/server.crt"),
+        ),
+    ] = None
+    tls_key: Annotated[
+        Path | None,
+        Key("Private key of the certificate, in PEM form.", example=Path("/etc/hetuflow/server.key")),
+    ] = None
+    tls_client_ca: Annotated[
+        Path | None,
+        Key(
+            "Answer only callers that show a certificate of these authorities.",
+            example=Path("/etc/hetuflow/clients-ca.crt"),
+        ),
+    ] = None
     secret_keyring: Annotated[
         Path | None,
         Key(
@@ -147,6 +166,15 @@ class HttpSettings(Section):
             most=timedelta(minutes=10),
         ),
     ] = timedelta(seconds=20)
+
+    def check(self) -> Iterator[Fault]:
+        for given, missing in (
+            ("tls_cert", "tls_key"),
+            ("tls_key", "tls_cert"),
+            ("tls_client_ca", "tls_cert"),
+        ):
+            if getattr(self, given) is not None and getattr(self, missing) is None:
+                yield Fault(missing, f"is required with {given}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +255,20 @@ class AgentsSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(Section):
+    """Messages to others when tasks end."""
+
+    allow: Annotated[
+        tuple[str, ...],
+        Key(
+            "Networks that messages may go to besides the public internet, such as `10.1.0.0/16`; never open "
+            "the network of a cloud's metadata service.",
+            rule=_networks_fault,
+        ),
+    ] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings(Section):
     """How long finished things are kept; what has not finished is never removed."""
 
@@ -258,6 +300,14 @@ class RetentionSettings(Section):
             most=timedelta(days=3650),
         ),
     ] = timedelta(days=30)
+    audit: Annotated[
+        timedelta,
+        Key(
+            "How long entries of the audit trail are kept; they go by whole days.",
+            least=timedelta(days=1),
+            most=timedelta(days=3650),
+        ),
+    ] = timedelta(days=365)
     artifact_cap: Annotated[
         int,
         Key(
@@ -298,6 +348,7 @@ class ServerSettings(Settings):
     oidc: OidcSettings
     agents: AgentsSettings
     retention: RetentionSettings
+    webhooks: WebhookSettings
     log: LogSettings
 
     foreign_sections: ClassVar[Mapping[str, str]] = _FOREIGN
@@ -317,5 +368,6 @@ class StoreSettings(Settings):
         "oidc": "hetuflow",
         "agents": "hetuflow",
         "retention": "hetuflow",
+        "webhooks": "hetuflow",
         **_FOREIGN,
     }

@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
-from hetuflow_agent.executors.addresses import parse_networks, permitted
 from hetuflow_agent.executors.in_process import LoopExecution
 from hetuflow_agent.executors.interface import Execution, Executor, ExecutorHost
 from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core import __version__
+from hetuflow_core.addresses import parse_networks, permitted
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.messages import Assignment, RunSpec
 

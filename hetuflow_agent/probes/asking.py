@@ -15,8 +15,8 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
-from hetuflow_agent.executors.addresses import Network, permitted
 from hetuflow_core import __version__
+from hetuflow_core.addresses import Network, permitted
 
 _LONGEST_LINE: Final = 4096
 _PORTS: Final = {"http": 80, "https": 443}

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from hetuflow_agent.executors.addresses import Network
 from hetuflow_agent.executors.interface import Executor
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
@@ -20,6 +19,7 @@ from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import DataDirectory
+from hetuflow_core.addresses import Network
 from hetuflow_core.messages import Finish, ReportOutcome
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.loop import Timers

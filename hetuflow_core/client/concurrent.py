@@ -14,6 +14,7 @@ import httpx
 
 from hetuflow_core.client import (
     agent_operations,
+    audit_operations,
     calendar_operations,
     cluster_operations,
     daemon_operations,
@@ -26,6 +27,7 @@ from hetuflow_core.client import (
     schedule_operations,
     secret_operations,
     watching,
+    webhook_operations,
 )
 from hetuflow_core.client.blocking import with_self
 from hetuflow_core.client.endpoint import Endpoint
@@ -39,6 +41,7 @@ from hetuflow_core.client.wire import (
     stream_options,
 )
 from hetuflow_core.runtime.clock import Clock, SystemClock
+from hetuflow_core.runtime.tls import Trust
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -53,10 +56,11 @@ class AwaitedTransport:
         api_key: str | None = None,
         *,
         timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        trust: Trust | None = None,
         clock: Clock | None = None,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        self._endpoint = Endpoint.resolve(url, api_key, os.environ)
+        self._endpoint = Endpoint.resolve(url, api_key, os.environ, trust)
         self._clock = clock or SystemClock()
         self._draw = draw
         self._http = httpx.AsyncClient(**client_options(self._endpoint, timeout))
@@ -177,6 +181,14 @@ class AsyncHetuflow(AwaitedTransport):
     create_limit = _call(operations.create_limit)
     set_limit = _call(operations.set_limit)
     delete_limit = _call(operations.delete_limit)
+    audit = _iteration(audit_operations.audit)
+    verify_audit = _call(audit_operations.verify_audit)
+    webhooks = _iteration(webhook_operations.webhooks)
+    webhook = _call(webhook_operations.webhook)
+    set_webhook = _call(webhook_operations.set_webhook)
+    delete_webhook = _call(webhook_operations.delete_webhook)
+    webhook_deliveries = _iteration(webhook_operations.webhook_deliveries)
+    redeliver_webhook = _call(webhook_operations.redeliver_webhook)
     secrets = _iteration(secret_operations.secrets)
     secret = _call(secret_operations.secret)
     set_secret = _call(secret_operations.set_secret)

@@ -6,14 +6,18 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from hetuflow_core.errors import ConfigInvalid
+from hetuflow_core.runtime.tls import Trust
 
 DEFAULT_URL: Final = "http://127.0.0.1:8600"
 URL_VARIABLE: Final = "HETUFLOW_URL"
 KEY_VARIABLE: Final = "HETUFLOW_API_KEY"
+# Files: authorities to trust, a certificate to show, and its key.
+TRUST_VARIABLES: Final = ("HETUFLOW_CA_FILE", "HETUFLOW_CLIENT_CERT", "HETUFLOW_CLIENT_KEY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +25,20 @@ class Endpoint:
     url: str
     # Kept out of repr, and so out of tracebacks and logs.
     api_key: str | None = field(repr=False)
+    trust: Trust = field(default_factory=Trust)
 
     @classmethod
-    def resolve(cls, url: str | None, api_key: str | None, env: Mapping[str, str]) -> Endpoint:
+    def resolve(
+        cls,
+        url: str | None,
+        api_key: str | None,
+        env: Mapping[str, str],
+        trust: Trust | None = None,
+    ) -> Endpoint:
         return cls(
             checked_url(url or env.get(URL_VARIABLE) or DEFAULT_URL),
             checked_key(api_key or env.get(KEY_VARIABLE) or None),
+            trust or Trust(*(Path(env[name]) if env.get(name) else None for name in TRUST_VARIABLES)),
         )
 
     @property

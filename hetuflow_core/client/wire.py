@@ -30,8 +30,10 @@ def client_options(endpoint: Endpoint, timeout: float) -> dict[str, Any]:
         "headers": headers,
         "timeout": httpx.Timeout(timeout, connect=min(timeout, _CONNECT_TIMEOUT_SECONDS)),
         # Reading the trusted certificates takes longer than most calls: only where they will be used.
-        "verify": True if endpoint.encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
+        "verify": endpoint.trust.context() if endpoint.encrypted else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT),
         "mounts": _DIRECT,
+        # A redirect is told and never followed: the key is for this server alone.
+        "follow_redirects": False,
     }
 
 

@@ -19,6 +19,7 @@ from hetuflow_core.jobfile.documents import (
     Run,
     SecretSource,
     SecretSpec,
+    WebhookSpec,
 )
 from hetuflow_core.jobfile.loading import from_document, load_documents, schedule_from_document
 from hetuflow_core.jobfile.reading import (
@@ -50,6 +51,7 @@ __all__ = [
     "Run",
     "SecretSource",
     "SecretSpec",
+    "WebhookSpec",
     "canonical",
     "digest",
     "from_document",

@@ -28,6 +28,7 @@ from hetuflow_core.jobfile.documents import (
     Run,
     SecretSpec,
     SecretUse,
+    WebhookSpec,
 )
 from hetuflow_core.jobfile.flow_document import flow_document
 from hetuflow_core.jobfile.schedule_document import schedule_document
@@ -42,6 +43,8 @@ def to_document(spec: Document) -> dict[str, Any]:
         return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name, "max": spec.max}
     if isinstance(spec, CalendarSpec):
         return _calendar(spec)
+    if isinstance(spec, WebhookSpec):
+        return _webhook(spec)
     if isinstance(spec, SecretSpec):
         # Without its value: that is nobody's to read again.
         return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
@@ -92,6 +95,14 @@ def _settings(spec: JobSpec) -> dict[str, Any]:
         "lease": format_duration(spec.lease),
         "skip_exit_codes": list(spec.skip_exit_codes),
     }
+
+
+def _webhook(spec: WebhookSpec) -> dict[str, Any]:
+    named = {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
+    way: dict[str, Any] = {"receives": {"event": spec.receives}}
+    if spec.url is not None:
+        way = {"url": spec.url, "events": list(spec.events), "jobs": list(spec.jobs)}
+    return {**named, **way, "secret": spec.secret, "enabled": spec.enabled}
 
 
 def _calendar(spec: CalendarSpec) -> dict[str, Any]:

@@ -35,6 +35,7 @@ class Kind(StrEnum):
     CALENDAR = "calendar"
     LIMIT = "limit"
     SECRET = "secret"  # noqa: S105 (the name of a kind)
+    WEBHOOK = "webhook"
     ALERT = "alert"
 
 
@@ -329,6 +330,21 @@ class SecretSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"SecretSpec(namespace={self.namespace!r}, name={self.name!r})"
 
 
+class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that go to `url` when tasks end, or come in and become events named `receives`."""
+
+    kind: ClassVar[Kind] = Kind.WEBHOOK
+
+    namespace: str = DEFAULT_NAMESPACE
+    name: str
+    secret: str  # signs messages
+    url: str | None = None
+    events: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()  # none: all of them
+    receives: str | None = None
+    enabled: bool = True
+
+
 class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A set of days: those of `holidays`, `dates`, `weekdays` and `calendars`, without those of `except`."""
 
@@ -344,4 +360,4 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     except_days: tuple[Days, ...] = ()  # `except` in the job file, which Python keeps for itself
 
 
-Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec"
+Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec | WebhookSpec"

@@ -16,6 +16,7 @@ from hetuflow_core.jobfile.reading import RawDocument, raw_document
 from hetuflow_core.jobfile.schedule_reader import read_schedule
 from hetuflow_core.jobfile.secret_reader import read_secret
 from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.webhook_reader import read_webhook
 from hetuflow_core.schedule import ScheduleSpec
 
 _READERS: Final[Mapping[Kind, Callable[[Given], Document | None]]] = {
@@ -23,6 +24,7 @@ _READERS: Final[Mapping[Kind, Callable[[Given], Document | None]]] = {
     Kind.LIMIT: read_limit,
     Kind.CALENDAR: read_calendar,
     Kind.SECRET: read_secret,
+    Kind.WEBHOOK: read_webhook,
 }
 # A file that is wrong from end to end is not helped by more.
 _MOST_FAULTS: Final = 200

@@ -10,12 +10,14 @@ from litestar import Litestar
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 
+from hetuflow_core.addresses import parse_networks
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop, Timers
 from hetuflow_server.api.agents import agents_router
 from hetuflow_server.api.api_keys import api_keys_router
 from hetuflow_server.api.artifacts import artifacts_router
+from hetuflow_server.api.audit import audit_router
 from hetuflow_server.api.auth import auth_router
 from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
@@ -36,6 +38,7 @@ from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
 from hetuflow_server.api.tasks import tasks_router
 from hetuflow_server.api.users import users_router
+from hetuflow_server.api.webhooks import webhooks_router
 from hetuflow_server.app.cluster import Cluster, Handover
 from hetuflow_server.app.identity import Identity
 from hetuflow_server.app.server_keys import server_keys
@@ -48,12 +51,15 @@ from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.http.source_address import networks
+from hetuflow_server.http.tls import ServerTls, TlsFiles
+from hetuflow_server.loops.audit_sealer import AuditSealer
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher
 from hetuflow_server.loops.flow_repair import FlowRepair
 from hetuflow_server.loops.generator import Generator
 from hetuflow_server.loops.key_sweeper import KeySweeper
+from hetuflow_server.loops.messenger import Messenger
 from hetuflow_server.loops.rescuer import Rescuer
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.loops.upkeep import Upkeep
@@ -66,6 +72,7 @@ from hetuflow_server.services.api_keys import ApiKeys
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.artifacts import Artifacts
 from hetuflow_server.services.assignments import Assignments
+from hetuflow_server.services.audit import AuditTrail, Denials
 from hetuflow_server.services.backfills import Backfills
 from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.capacity import Capacity
@@ -90,6 +97,7 @@ from hetuflow_server.services.oidc_logins import OidcLogins
 from hetuflow_server.services.overview import Overview
 from hetuflow_server.services.passwords import Passwords
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.posting import Post
 from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.services.request_rates import RequestRates
 from hetuflow_server.services.schedule_previews import SchedulePreviews
@@ -100,7 +108,8 @@ from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.services.users import Users
-from hetuflow_server.settings import ServerSettings
+from hetuflow_server.services.webhooks import Webhooks
+from hetuflow_server.settings import HttpSettings, ServerSettings
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints, wake_on_events
 from hetuflow_server.stream.relay import Relay
@@ -113,16 +122,28 @@ _MEBIBYTE = 1024 * 1024
 def build_server(settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None) -> Application:
     """Return the application of `hetuflow server`; `on_ready` gets the address it answers on."""
     stop_switch = StopSwitch()
-    listener = Listener(settings.server.host, settings.server.port)
+    files = _tls_files(settings.server)
+    tls = None if files is None else ServerTls(files)
+    listener = Listener(settings.server.host, settings.server.port, encrypted=tls is not None)
+    # A certificate that cannot be used is known before anything else starts.
+    first: list[Part] = [listener] if tls is None else [tls, listener]
     return Application(
-        [listener, *server_parts(settings, listener, stop_switch)],
+        [*first, *server_parts(settings, listener, stop_switch, tls)],
         stop_timeout=settings.server.stop_timeout.total_seconds(),
         stop_switch=stop_switch,
         on_ready=(lambda: on_ready(listener.url)) if on_ready else None,
     )
 
 
-def server_parts(settings: ServerSettings, listener: Listener, stop_switch: StopSwitch) -> Sequence[Part]:
+def _tls_files(settings: HttpSettings) -> TlsFiles | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return TlsFiles(settings.tls_cert, settings.tls_key, settings.tls_client_ca)
+
+
+def server_parts(
+    settings: ServerSettings, listener: Listener, stop_switch: StopSwitch, tls: ServerTls | None = None
+) -> Sequence[Part]:
     """Return everything a server consists of behind its port, in the order it starts."""
     clock = SystemClock()
     timers = Timers(clock)
@@ -140,11 +161,13 @@ def server_parts(settings: ServerSettings, listener: Listener, stop_switch: Stop
                 services.gateway, rest_api(services, Readiness(services.database, loops, cluster.leadership))
             ),
             clock,
+            services.denials,
             networks(settings.server.trusted_proxies),
         ),
         listener,
         stop_switch,
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
+        tls=tls,
     )
     # Stopping goes the other way: first whoever waits is sent home, then the server closes.
     relay = Relay(services.database, settings.database.url.reveal(), services.hints, clock)
@@ -222,12 +245,13 @@ class Services:
             SecretDelivery(database, self.sessions, versions, keyring, clock),
         )
         self.log_reading = LogReading(database, self.hints, clock)
-        self.applying = Applying(database, clock, self.secrets)
         self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
         self.flow_control = FlowControl(
             database, self.hints, self.settler.advancing, self.settler, self.task_actions
         )
         self.limits = Limits(database, self.hints)
+        self.audit = AuditTrail(database)
+        self.denials = Denials(database, clock)
         self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
         self.calendar_actions = CalendarActions(database, clock)
         self.schedules = Schedules(database)
@@ -235,6 +259,8 @@ class Services:
         self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
         self.schedule_previews = SchedulePreviews(database, clock)
         self.events = Events(database)
+        self.webhooks = Webhooks(database, keyring, self.settler.announcing, clock, self.events)
+        self.applying = Applying(database, clock, self.secrets, self.webhooks)
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
@@ -256,6 +282,8 @@ class Services:
             "flow_control": self.flow_control,
             "limits": self.limits,
             "secrets": self.secrets,
+            "audit": self.audit,
+            "webhooks": self.webhooks,
             "agent_actions": self.agent_actions,
             "calendar_actions": self.calendar_actions,
             "schedules": self.schedules,
@@ -299,15 +327,30 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         keep_logs=settings.retention.logs,
         keep_artifacts=settings.retention.artifacts,
         keep_events=settings.retention.events,
+        keep_audit=settings.retention.audit,
         ahead=settings.retention.partition_ahead,
     )
+    sealer = AuditSealer(
+        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout)
+    )
+    messenger = Messenger(
+        services.database,
+        services.webhooks,
+        Post(parse_networks(settings.webhooks.allow)),
+        services.clock,
+        random.Random(),  # noqa: S311 - spreads retries, guards nothing
+    )
+    announcing = services.settler.announcing
     rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
     load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
     key_sweeper = KeySweeper(services.database, cluster.ownership, services.capacity, services.hints)
     return [
         roles.leader_loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0),
+        roles.leader_loop("audit sealer", sealer.run_once, every=1.0),
         roles.owner_loop("rescuer", rescuer.run_once, look=rescuer.look, every=1.0),
         roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
+        roles.server_loop("messenger", messenger.run_once, every=1.0),
+        roles.server_loop("webhooks known", lambda: announcing.refresh(services.database), every=1.0),
         roles.server_loop("mailroom", services.mailroom.look, every=1.0),
         roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
         roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
@@ -381,6 +424,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
             *(servers_router, namespaces_router, events_router, daemons_router),
+            *(audit_router, webhooks_router),
         ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},

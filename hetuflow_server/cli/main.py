@@ -32,6 +32,11 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "limit": ("hetuflow_server.cli.limit:limit_group", "List, define and change limits."),
     "secret": ("hetuflow_server.cli.secret:secret_group", "Set, list and delete secrets; rotate their key."),
+    "audit": ("hetuflow_server.cli.audit:audit_group", "Read the audit trail, and check that it is whole."),
+    "webhook": (
+        "hetuflow_server.cli.webhook:webhook_group",
+        "Tell others of tasks that end; see what was not delivered.",
+    ),
     "calendar": ("hetuflow_server.cli.calendar:calendar_group", "Show calendars and their days."),
     "namespace": (
         "hetuflow_server.cli.namespace:namespace_group",

@@ -12,6 +12,7 @@ from litestar.handlers import BaseRouteHandler
 from hetuflow_core.permissions import Permission
 from hetuflow_server.http.credentials import bearer, source_of
 from hetuflow_server.services.principals import Principal
+from hetuflow_server.store.deeds import name_action, name_actor
 
 _DECLARED = "access"
 _PRINCIPAL = "principal"
@@ -40,6 +41,7 @@ def guard_with(
     """Return the guard of all routes: who asks, and whether it may ask for this at all."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
+        name_action(str(getattr(handler, "operation_id", None) or handler.handler_name))
         access = declared(handler.opt)
         if access is None:
             # The framework answers OPTIONS by itself; who asks must be known all the same.
@@ -49,6 +51,7 @@ def guard_with(
         if access is Door.OPEN:
             return
         principal = await authenticate(bearer(connection), source_of(connection))
+        name_actor(principal.kind.value, principal.id, principal.name)
         if isinstance(access, Permission):
             principal = principal.needing(access)
         connection.scope["state"][_PRINCIPAL] = principal

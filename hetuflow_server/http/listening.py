@@ -15,6 +15,7 @@ import uvicorn
 from hetuflow_core.errors import HostBlocked, PortTaken
 from hetuflow_core.runtime.descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
+from hetuflow_server.http.tls import ServerTls
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 
@@ -42,9 +43,10 @@ class Listener:
 
     name = "listener"
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, *, encrypted: bool = False) -> None:
         self._host = host
         self._port = port
+        self._scheme = "https" if encrypted else "http"
         self._socket: socket.socket | None = None
 
     @property
@@ -58,7 +60,7 @@ class Listener:
         host, port = self.socket.getsockname()[:2]
         if host in {"0.0.0.0", "::"}:  # noqa: S104 - not bound here: a wildcard is no address to call
             host = "127.0.0.1" if host == "0.0.0.0" else "::1"  # noqa: S104
-        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        return f"{self._scheme}://[{host}]:{port}" if ":" in host else f"{self._scheme}://{host}:{port}"
 
     async def start(self) -> None:
         limit = raise_descriptor_limit()
@@ -91,7 +93,15 @@ class HttpServer:
 
     name = "http"
 
-    def __init__(self, app: Any, listener: Listener, stop_switch: StopSwitch, *, stop_timeout: float) -> None:
+    def __init__(
+        self,
+        app: Any,
+        listener: Listener,
+        stop_switch: StopSwitch,
+        *,
+        stop_timeout: float,
+        tls: ServerTls | None = None,
+    ) -> None:
         self._listener = listener
         self._stop_switch = stop_switch
         self._server = _Server(
@@ -106,6 +116,7 @@ class HttpServer:
                 backlog=_BACKLOG,
                 timeout_keep_alive=75,
                 timeout_graceful_shutdown=max(1, int(stop_timeout)),
+                ssl_context_factory=None if tls is None else (lambda *_: tls.context),
             ),
         )
         self._serving: asyncio.Task[None] | None = None

@@ -6,6 +6,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from http import HTTPStatus
 
 import structlog
 from litestar.enums import ScopeType
@@ -15,6 +16,8 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.logging import bind_request
 from hetuflow_core.tracing import new_trace, parse_traceparent
 from hetuflow_server.http.source_address import Network, source_address
+from hetuflow_server.services.audit import Denials
+from hetuflow_server.store.deeds import Deed, opened
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 _level = logging.getLogger("hetuflow.http")
@@ -22,15 +25,25 @@ _level = logging.getLogger("hetuflow.http")
 # What a caller may name its request: short and harmless in a log line and a header.
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,128}")
 # Asked every few seconds by every load balancer and agent.
+_NOT_AUDITED = ("/api/v1/gateway/", "/healthz", "/readyz", "/metrics")
+_LONGEST_TARGET = 500
+_READING = frozenset({"GET", "HEAD", "OPTIONS"})
+_DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _QUIET = ("/healthz", "/readyz", "/metrics", "/api/v1/gateway/")
 
 
 class RequestContext:
-    """Gives each request a request id and a trace id, taken from the caller where it sent them."""
+    """Gives each request a request id and a trace id, taken from the caller where it sent them.
 
-    def __init__(self, app: ASGIApp, clock: Clock, trusted_proxies: Sequence[Network] = ()) -> None:
+    Those of people and keys are deeds, which the audit trail is written from; what is denied is noted here.
+    """
+
+    def __init__(
+        self, app: ASGIApp, clock: Clock, denials: Denials, trusted_proxies: Sequence[Network] = ()
+    ) -> None:
         self._app = app
         self._clock = clock
+        self._denials = denials
         self._trusted = trusted_proxies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -58,7 +71,13 @@ class RequestContext:
         started = self._clock.monotonic()
         with bind_request(request_id=request_id, trace_id=trace.trace_id):
             try:
-                await self._app(scope, receive, send_with_id)
+                if scope["path"].startswith(_NOT_AUDITED):
+                    await self._app(scope, receive, send_with_id)
+                else:
+                    with opened(self._deed(scope, request_id)) as deed:
+                        await self._app(scope, receive, send_with_id)
+                    if status in _DENIED:
+                        await self._denials.note(deed, status)
             finally:
                 path = scope["path"]
                 level = logging.DEBUG if path.startswith(_QUIET) else logging.INFO
@@ -78,3 +97,14 @@ class RequestContext:
         if not self._trusted:
             return peer
         return source_address(peer, headers.get(b"x-forwarded-for", b"").decode("latin-1"), self._trusted)
+
+    def _deed(self, scope: HTTPScope, request_id: str) -> Deed:
+        path = scope["path"]
+        return Deed(
+            self._clock.now(),
+            scope["state"]["source"],
+            request_id,
+            mutates=scope["method"] not in _READING,
+            action=f"{scope['method']} {path}"[:_LONGEST_TARGET],
+            target=path[:_LONGEST_TARGET],
+        )

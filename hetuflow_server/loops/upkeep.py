@@ -7,6 +7,8 @@ from datetime import timedelta
 import structlog
 
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.signatures import WINDOW
+from hetuflow_server.store.audit_partitions import AUDIT, AuditPartitions
 from hetuflow_server.store.database import Transactions
 from hetuflow_server.store.expiry import delete_expired, delete_gone_schedules
 from hetuflow_server.store.partitions import (
@@ -25,6 +27,7 @@ from hetuflow_server.store.partitions import (
     days_wanted,
 )
 from hetuflow_server.store.servers import forget as forget_servers
+from hetuflow_server.store.webhooks import forget as forget_messages
 
 log = structlog.get_logger("hetuflow.upkeep")
 
@@ -45,6 +48,7 @@ class Upkeep:
         keep_logs: timedelta,
         keep_artifacts: timedelta,
         keep_events: timedelta,
+        keep_audit: timedelta,
         ahead: timedelta,
     ) -> None:
         self._transactions = transactions
@@ -63,6 +67,7 @@ class Upkeep:
             (Partitions(transactions, ARTIFACT_CHUNKS), keep_artifacts),
             (Partitions(transactions, EVENTS), keep_events),
             (Partitions(transactions, EVENT_EFFECTS), keep_events),
+            (AuditPartitions(transactions, AUDIT), keep_audit),
         )
 
     async def run_once(self) -> int:
@@ -71,6 +76,9 @@ class Upkeep:
         changed += await delete_gone_schedules(self._transactions, now - self._keep_tasks)
         async with self._transactions.transaction() as connection:
             changed += await forget_servers(connection, _KEEP_SERVERS)
+            changed += await forget_messages(
+                connection, received=now - 2 * WINDOW, dead=now - self._keep_tasks
+            )
         for partitions, keep in self._tables:
             try:
                 changed += await self._keep_up(partitions, keep)

@@ -23,6 +23,7 @@ from hetuflow_server.store import agent_commands as command_store, agent_directo
 from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter, LockedAgent
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints, Topic, agent_topic, daemons_topic, namespace_topic
 
@@ -184,9 +185,11 @@ class AgentActions:
         return await self.command(principal, new)
 
     async def _lock(self, connection: Connection, agent_id: UUID) -> LockedAgent:
+        """Hold an agent, which is about to be changed."""
         locked = await directory.lock(connection, agent_id)
         if locked is None:
             raise _no_agent()
+        note_change("agent", agent_id, before={"status": locked.status})
         return locked
 
     async def _lock_approved(self, connection: Connection, agent_id: UUID) -> LockedAgent:

@@ -24,6 +24,7 @@ from hetuflow_server.store import (
 )
 from hetuflow_server.store.calendars import CalendarRow
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.deeds import note_change
 
 
 async def apply_calendars(connection: Connection, specs: Sequence[Document]) -> list[AppliedDocument]:
@@ -112,12 +113,14 @@ async def _write(
             # Another has made it meanwhile.
             known |= await store.lock(connection, namespace_id)
             return await _write(connection, namespace_id, known, spec)
+        note_change("calendar", spec.name, spec.namespace, after=document)
         known[spec.name] = CalendarRow(namespace_id, spec.name, 1, document)
         return _applied(spec, ApplyAction.CREATED, 1)
     changes = differences(before.spec, document)
     if not changes:
         return _applied(spec, ApplyAction.UNCHANGED, before.version)
     await store.change(connection, before, spec.labels, document)
+    note_change("calendar", spec.name, spec.namespace, before=before.spec, after=document)
     known[spec.name] = CalendarRow(namespace_id, spec.name, before.version + 1, document)
     return _applied(spec, ApplyAction.CHANGED, before.version + 1, changes)
 

@@ -13,6 +13,7 @@ from hetuflow_core.limits import Scope
 from hetuflow_core.resources import AppliedDocument, ApplyAction
 from hetuflow_server.store import access as access_store, limits as limit_store
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.limits import OwnLimit
 
 
@@ -40,6 +41,8 @@ async def _apply(connection: Connection, spec: LimitSpec, scope: Scope) -> Appli
         # Another has made it meanwhile.
         changed = await limit_store.change(connection, scope, spec.max)
     action = ApplyAction.CREATED
+    if changed is None or changed:
+        note_change("limit", spec.name, spec.namespace, after={"max": spec.max})
     if changed is not None:
         action = ApplyAction.CHANGED if changed else ApplyAction.UNCHANGED
     changes = ["max"] if changed else []

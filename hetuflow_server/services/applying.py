@@ -16,6 +16,7 @@ from hetuflow_core.jobfile import (
     Kind,
     NamespaceSpec,
     SecretSpec,
+    WebhookSpec,
     digest,
     from_document,
     load_documents,
@@ -35,8 +36,10 @@ from hetuflow_server.services.json_paths import differences
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob, apply_schedules
 from hetuflow_server.services.secrets import Secrets
+from hetuflow_server.services.webhooks import Webhooks, apply_webhooks
 from hetuflow_server.store import access as access_store, jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.jobs import JobRow
 
 # kind → what seeing it and what writing it needs.
@@ -45,15 +48,23 @@ _NEEDED: Final = {
     Kind.CALENDAR: (Permission.CALENDARS_READ, Permission.CALENDARS_WRITE),
     Kind.LIMIT: (Permission.LIMITS_READ, Permission.LIMITS_WRITE),
     Kind.SECRET: (Permission.SECRETS_READ, Permission.SECRETS_WRITE),
+    Kind.WEBHOOK: (Permission.WEBHOOKS_READ, Permission.WEBHOOKS_WRITE),
 }
 
 
 class Applying:
-    def __init__(self, database: Database, clock: Clock, secrets: Secrets | None = None) -> None:
-        """`secrets`: who encrypts; without, documents of that kind are refused."""
+    def __init__(
+        self,
+        database: Database,
+        clock: Clock,
+        secrets: Secrets | None = None,
+        webhooks: Webhooks | None = None,
+    ) -> None:
+        """`secrets` and `webhooks`: who writes those; without, documents of that kind are refused."""
         self._database = database
         self._clock = clock
         self._secrets = secrets
+        self._webhooks = webhooks
 
     async def apply(
         self,
@@ -74,6 +85,7 @@ class Applying:
             ]
             items += await apply_calendars(connection, specs)
             items += await apply_secrets(connection, specs, self._secrets, principal.name)
+            items += await apply_webhooks(connection, specs, self._webhooks)
             await refuse_unknown_secrets(connection, specs)
             items += [
                 await self._apply_job(connection, principal, one)
@@ -128,6 +140,8 @@ class Applying:
         action = ApplyAction.UNCHANGED
         if created or changed:
             action = ApplyAction.CREATED if created else ApplyAction.CHANGED
+        if action is not ApplyAction.UNCHANGED:
+            note_change("namespace", spec.name, spec.name, after=to_document(spec))
         return AppliedDocument(spec.kind.value, None, spec.name, action)
 
     async def _apply_job(
@@ -167,6 +181,9 @@ class Applying:
         action = ApplyAction.CREATED if known is None else ApplyAction.CHANGED
         if same and not edited:
             action, changes = ApplyAction.UNCHANGED, []
+        if action is not ApplyAction.UNCHANGED:
+            before = None if known is None else known.spec
+            note_change("job", spec.name, spec.namespace, before=before, after=to_document(spec))
         if known is not None:
             changes = [*changes, *(f"schedules.{one.name}" for one in edited)]
         return AppliedDocument(
@@ -190,7 +207,7 @@ def _check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: b
         # A plan of a secret tells whether its value is the one that is there already.
         seen = dry_run and not isinstance(spec, SecretSpec)
         principal.require(seeing if seen else writing, spec.namespace)
-        if isinstance(spec, JobSpec) and uses_secrets(spec):
+        if isinstance(spec, WebhookSpec) or (isinstance(spec, JobSpec) and uses_secrets(spec)):
             principal.require(Permission.SECRETS_USE, spec.namespace)
         if isinstance(spec, JobSpec) and spec.schedules and not dry_run:
             principal.require(Permission.SCHEDULES_WRITE, spec.namespace)

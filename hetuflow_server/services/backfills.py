@@ -30,6 +30,7 @@ from hetuflow_server.store import (
 )
 from hetuflow_server.store.backfills import NewBackfill
 from hetuflow_server.store.database import Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.stream.hints import Hints
 
 MOST_FIRES: Final = 10_000
@@ -74,6 +75,7 @@ class Backfills:
             if request.dry_run:
                 return _as_planned(schedule, planned)
             await store.insert(connection, planned)
+            note_change("schedule", f"{row.name}/{schedule.name}", row.namespace, after={"id": planned.id})
             hints = await self._following.fill(connection, [planned.id])
         self._hints.give(hints)
         return await self.backfill(principal, planned.id)
@@ -110,6 +112,7 @@ class Backfills:
         async with self._database.transaction() as connection:
             if not await store.cancel(connection, backfill_id) and found.cancelled_at is None:
                 raise Conflict("The backfill has ended already.", code="backfill.finished")
+            note_change("backfill", backfill_id, found.namespace)
         # The tasks in transactions of their own: whoever ends one of them locks the backfill last.
         first = ids.first_id_at(found.created_at) if found.created_at else UUID(int=0)
         while tasks := await self._cancel_some(backfill_id, first):

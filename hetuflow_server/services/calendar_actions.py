@@ -16,6 +16,7 @@ from hetuflow_server.services.calendars import calendar_of, put_together
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, calendars as store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 
 _DAY = timedelta(days=1)
 # Whoever deletes one that is used is told of so many users.
@@ -105,6 +106,7 @@ class CalendarActions:
                     f"The calendar {name} is used by {', '.join(using)}: take it out there first.",
                     code="calendar.in_use",
                 )
+            note_change("calendar", name, namespace, before=known[name].spec)
             await store.delete(connection, namespace_id, name)
 
 

@@ -9,6 +9,7 @@ from hetuflow_core.resources import Limit, LimitRequest
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, limits as limit_store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
 
@@ -48,6 +49,7 @@ class Limits:
                     f"The namespace {spec.namespace} has a limit {spec.name} already: change its max.",
                     code="limit.exists",
                 )
+            note_change("limit", spec.name, spec.namespace, after={"max": spec.max})
             return await self._find(connection, principal, spec.namespace, spec.name)
 
     async def change(self, principal: Principal, namespace: str, name: str, most: int) -> Limit:
@@ -55,7 +57,11 @@ class Limits:
         spec = _checked(namespace, name, most)
         async with self._database.transaction() as connection:
             scope = await self._scope(connection, principal, spec.namespace, spec.name)
+            before = await self._find(connection, principal, spec.namespace, spec.name)
             await limit_store.change(connection, scope, spec.max)
+            note_change(
+                "limit", spec.name, spec.namespace, before={"max": before.max}, after={"max": spec.max}
+            )
             changed = await self._find(connection, principal, spec.namespace, spec.name)
         self._hints.give([namespace_topic(scope.namespace_id)])
         return changed
@@ -76,6 +82,8 @@ class Limits:
                     f"Unfinished work counts against the limit {name}: wait for it, or cancel it.",
                     code="limit.in_use",
                 )
+            before = await self._find(connection, principal, namespace, name)
+            note_change("limit", name, namespace, before={"max": before.max})
             await limit_store.delete(connection, scope)
 
     async def _scope(self, connection: Connection, principal: Principal, namespace: str, name: str) -> Scope:

@@ -22,6 +22,7 @@ from hetuflow_server.services.passwords import Passwords, check_password
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import oidc as oidc_store, sessions as store, users as user_store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import name_actor, note_change, unrecorded
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.logins")
 
@@ -75,6 +76,8 @@ class Logins:
         self, connection: Connection, user_id: UUID, name: str, source: str | None
     ) -> LoginAnswer:
         """Open a session of a user that has proved to be one."""
+        name_actor("user", user_id, name)
+        note_change("session", name)
         session_id = new_id(self._clock)
         refresh_token = _refresh_token(session_id)
         await store.open_session(
@@ -93,6 +96,7 @@ class Logins:
         async with self._database.transaction() as connection:
             session = await store.lock(connection, session_id)
             if session is not None and hmac.compare_digest(session.refresh_digest, digest):
+                name_actor("user", session.user_id, session.name)
                 fresh = _refresh_token(session_id)
                 await store.refresh(connection, session_id, digest_of(fresh), self._lifetime)
                 return self._answer(session_id, session.user_id, session.name, fresh)
@@ -145,6 +149,10 @@ class Logins:
         buckets = [sha256(f"{kind}:{whose}".encode()).digest() for kind, whose, _ in wanted]
         # In one order, so that two attempts at once do not wait for each other.
         in_order = sorted(zip(buckets, (most for _, _, most in wanted), strict=True))
+        with unrecorded():
+            return await self._take_attempts(in_order, buckets)
+
+    async def _take_attempts(self, in_order: list[tuple[bytes, int]], buckets: list[bytes]) -> list[bytes]:
         async with self._database.transaction() as connection:
             waits = [
                 _wait(await store.take_attempt(connection, bucket, rate=most / _MINUTE, burst=most), most)

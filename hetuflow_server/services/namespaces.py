@@ -7,12 +7,13 @@ from datetime import timedelta
 from uuid import UUID
 
 from hetuflow_core.errors import Conflict, Invalid, NotFound
-from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document
+from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document, to_document
 from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, bindings, jobs as job_store, namespaces as store
 from hetuflow_server.store.bindings import LiveServer
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 
 
 class Namespaces:
@@ -42,6 +43,7 @@ class Namespaces:
                     f"There is a namespace {spec.name} already: change its weight or labels.",
                     code="namespace.exists",
                 )
+            note_change("namespace", spec.name, spec.name, after=to_document(spec))
             return await self._find(connection, principal, spec.name)
 
     async def change(self, principal: Principal, name: str, asked: NamespaceChange) -> Namespace:
@@ -53,6 +55,8 @@ class Namespaces:
                 known.labels if asked.labels is None else asked.labels,
             )
             await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
+            before = to_document(_checked(name, known.weight, known.labels))
+            note_change("namespace", name, name, before=before, after=to_document(spec))
             return await self._find(connection, principal, name)
 
     async def bind(self, principal: Principal, name: str, asked: BindRequest) -> Namespace:
@@ -68,6 +72,7 @@ class Namespaces:
                 await bindings.assign(
                     connection, namespace_id, server.id, server.hostname if asked.pinned else None
                 )
+            note_change("binding", name, name, after={"server": asked.server, "pinned": asked.pinned})
             return await self._find(connection, principal, name)
 
     async def _server(self, connection: Connection, wanted: str) -> LiveServer:

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.errors import Conflict, NotFound
-from hetuflow_core.jobfile import schedule_from_document
+from hetuflow_core.jobfile import schedule_document, schedule_from_document
 from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON
 from hetuflow_core.jobfile.event_reader import BESIDE_EVENT
 from hetuflow_core.resources import Schedule
@@ -22,6 +22,7 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob
 from hetuflow_server.store import jobs as job_store, schedules as store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.jobs import JobRow
 from hetuflow_server.store.schedules import ScheduleFilter, ScheduleRow
 
@@ -63,6 +64,7 @@ class Schedules:
                 )
             await _check_calendars(connection, job, spec, "spec.calendar")
             added = await schedule_edits.add(connection, _edited(job), spec)
+            note_change("schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec))
         return await self.schedule(principal, added)
 
     async def change(self, principal: Principal, schedule_id: UUID, changes: dict[str, Any]) -> Schedule:
@@ -78,6 +80,8 @@ class Schedules:
                 )
             await _check_calendars(connection, job, spec, "calendar")
             await schedule_edits.rewrite(connection, _edited(job), row, spec)
+            named = f"{job.name}/{row.name}"
+            note_change("schedule", named, job.namespace, before=row.spec, after=schedule_document(spec))
         return await self.schedule(principal, schedule_id)
 
     async def enable(self, principal: Principal, schedule_id: UUID, *, enabled: bool) -> Schedule:
@@ -87,12 +91,15 @@ class Schedules:
             row = _among(rows, schedule_id)
             if row.enabled is not enabled:
                 await schedule_edits.restart(connection, _edited(job), [row], enabled=enabled)
+                _note_enabled("schedule", f"{job.name}/{row.name}", job.namespace, enabled=enabled)
         return await self.schedule(principal, schedule_id)
 
     async def delete(self, principal: Principal, schedule_id: UUID) -> None:
         found = await self.schedule(principal, schedule_id)
-        async with self._editing(principal, found.job_id) as (connection, _, rows):
-            await schedule_edits.remove(connection, [_among(rows, schedule_id)])
+        async with self._editing(principal, found.job_id) as (connection, job, rows):
+            row = _among(rows, schedule_id)
+            note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
+            await schedule_edits.remove(connection, [row])
 
     async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
         """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
@@ -100,12 +107,14 @@ class Schedules:
             if job.enabled is not enabled:
                 await job_store.enable_job(connection, job.id, enabled=enabled)
                 await schedule_edits.restart(connection, _edited(job, enabled=enabled), rows)
+                _note_enabled("job", job.name, job.namespace, enabled=enabled)
 
     async def delete_job(self, principal: Principal, job_id: UUID) -> None:
         """Delete a job and its schedules; what has been started, or waits, goes on."""
         async with self._editing(principal, job_id) as (connection, job, rows):
             await schedule_edits.remove(connection, rows)
             await job_store.delete_job(connection, job.id)
+            note_change("job", job.name, job.namespace, before=job.spec)
 
     @asynccontextmanager
     async def _editing(
@@ -122,6 +131,10 @@ class Schedules:
 async def _check_calendars(connection: Connection, job: JobRow, spec: ScheduleSpec, path: str) -> None:
     await refuse_undefined_calendars(connection, job.namespace_id, job.namespace, spec, path)
     await refuse_unknown_upstreams(connection, job.namespace_id, job.name, spec, path)
+
+
+def _note_enabled(kind: str, target: str, namespace: str, *, enabled: bool) -> None:
+    note_change(kind, target, namespace, before={"enabled": not enabled}, after={"enabled": enabled})
 
 
 def _edited(job: JobRow, *, enabled: bool | None = None) -> EditedJob:

@@ -15,6 +15,7 @@ from hetuflow_server.services.keyring import Keyring, Sealed
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, secrets as store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.secrets import SealedRow
 
 _REWRAPPED_AT_ONCE = 100
@@ -76,6 +77,7 @@ class Secrets:
         new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
         if await store.create(connection, new, namespace_id, spec.name, by):
             await self._add(connection, new, 1, spec)
+            _note(spec.namespace, spec.name, None, 1)
             return ApplyAction.CREATED
         found = await store.lock(connection, namespace_id, spec.name)
         if found is None:
@@ -85,6 +87,7 @@ class Secrets:
             return ApplyAction.UNCHANGED
         await store.next_version(connection, id_, version + 1, by)
         await self._add(connection, id_, version + 1, spec)
+        _note(spec.namespace, spec.name, version, version + 1)
         return ApplyAction.CHANGED
 
     async def delete(self, principal: Principal, namespace: str, name: str) -> None:
@@ -99,6 +102,7 @@ class Secrets:
                     code="secret.in_use",
                 )
             await store.delete(connection, found[0])
+            _note(namespace, name, found[1], None)
 
     async def rotate_key(self) -> KeyRotation:
         """Re-encrypt the keys of some values that are under a former key; call it until none remains."""
@@ -127,6 +131,17 @@ class Secrets:
                 return False  # it cannot be read any more, which a new value mends
             return secrets.compare_digest(value.encode(), (spec.value or "").encode())
         return False
+
+
+def _note(namespace: str, name: str, before: int | None, after: int | None) -> None:
+    """In the audit trail a secret is its version: a digest of a value could be guessed from."""
+    note_change(
+        "secret",
+        name,
+        namespace,
+        before=None if before is None else {"version": before},
+        after=None if after is None else {"version": after},
+    )
 
 
 def bound_to(id_: UUID, version: int) -> str:

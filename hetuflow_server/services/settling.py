@@ -16,6 +16,7 @@ from hetuflow_core.daemon import EndReason
 from hetuflow_core.retry import RETRYABLE, Change, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_server.services.announcing import Announcing
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.daemon_slots import DaemonSlots
 from hetuflow_server.services.flows.advancing import Advancing, ItemEnd
@@ -77,6 +78,7 @@ class Settler:
         capacity: Capacity,
         clock: Clock,
         rng: random.Random,
+        announcing: Announcing | None = None,
     ) -> None:
         self.advancing = Advancing(versions)
         self._versions = versions
@@ -85,6 +87,8 @@ class Settler:
         self.daemon_slots = DaemonSlots(versions, capacity.classes, rng)
         self._clock = clock
         self._rng = rng
+        # Who wants to be told of tasks that end.
+        self.announcing = announcing or Announcing()
 
     async def succeed(self, connection: Connection, endings: Sequence[Ending]) -> Settled:
         """End what succeeded, in one statement; whatever does not come back is for `settle` to look at."""
@@ -192,6 +196,7 @@ class Settler:
         """
         settled.ended.update(one.id for one in ended)
         settled.hints.update(instance_topic(one.id) for one in ended)
+        await self.announcing.announce(connection, over)
         turns = await self._following.take_turns(connection, over)
         successors, news = await self.daemon_slots.follow(connection, ended)
         settled.hints |= news

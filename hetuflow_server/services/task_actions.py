@@ -29,6 +29,7 @@ from hetuflow_server.store import (
     tasks as task_store,
 )
 from hetuflow_server.store.database import Connection, Database, Lane
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.records import NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask, TaskFilter
 from hetuflow_server.stream.hints import Hints, Topic, flow_topic, head_topic, namespace_topic
@@ -98,6 +99,7 @@ class TaskActions:
         if plain and version.spec.concurrency.key is None:
             first = [_first_instance(task, version, None) for task in new]
             async with self._database.single(Lane.PLANNED) as connection:
+                _note_tasks(version, new)
                 made = Made(version, new, await birth_transitions.create(connection, new, first))
             self._hints.give(_arrivals(first))
             return made
@@ -119,6 +121,7 @@ class TaskActions:
                 _first_instance(task, version, targets[request.agent] if request.agent else None)
                 for task, request in fresh
             ]
+            _note_tasks(version, [task for task, _ in fresh])
             await birth_transitions.create(connection, [task for task, _ in fresh], instances)
         self._hints.give(_arrivals(instances))
         return Made(version, [task for task, _ in tasks], {})
@@ -152,10 +155,11 @@ class TaskActions:
 
     async def cancel(self, principal: Principal, task_id: UUID) -> TaskDetail:
         """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
-        await self.task(principal, task_id)
+        found = await self.task(principal, task_id)
         async with self._database.transaction() as connection:
             await flow_runs.lock_runs(connection, await flow_runs.runs_of_tasks(connection, [task_id]))
             task = await self._lock(connection, task_id)
+            note_change("task", task_id, found.namespace, before={"status": task.status})
             if task.finished_at is not None and task.status != "cancelled":
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
             live = await task_store.live_instances(connection, tasks=[task_id])
@@ -195,6 +199,7 @@ class TaskActions:
                 flow_context=_json({"from_failed": True}) if from_failed else None,
             )
             target = await task_store.target_of(connection, task_id)
+            note_change("task", new.id, found.namespace, after={"retry_of": str(task_id)})
             first = _first_instance(new, version, target)
             await birth_transitions.create(connection, [new], [first])
         self._hints.give(_arrivals([first]))
@@ -268,6 +273,12 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
 
 def _due(now: datetime, run_at: datetime | None) -> datetime:
     return now if run_at is None else max(now, run_at)
+
+
+def _note_tasks(version: JobVersion, tasks: Sequence[NewTask]) -> None:
+    if tasks:
+        made = {"tasks": [str(task.id) for task in tasks], "version": version.version}
+        note_change("job", version.name, version.namespace, after=made)
 
 
 async def _targets(

@@ -10,7 +10,9 @@ from typing import Any, Protocol
 import psycopg
 
 from hetuflow_server.store.address import libpq_url
+from hetuflow_server.store.audit import record_deed
 from hetuflow_server.store.connection import Connection, Lane, Session
+from hetuflow_server.store.deeds import current_deed
 from hetuflow_server.store.faults import lost_connection, unreachable
 from hetuflow_server.store.pool import Pool
 from hetuflow_server.store.revisions import known_revisions
@@ -73,8 +75,13 @@ class Database:
         return Transaction(self._pool, lane, single=False)
 
     def single(self, lane: Lane = Lane.ORDINARY) -> Transaction:
-        """Open a connection whose statements are each a transaction: one round trip instead of three."""
-        return Transaction(self._pool, lane, single=True)
+        """Open a connection whose statements are each a transaction: one round trip instead of three.
+
+        Not within a request that is meant to change something: what it does and the entry that tells of it
+        are one transaction.
+        """
+        deed = current_deed()
+        return Transaction(self._pool, lane, single=deed is None or not deed.mutates)
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""
@@ -117,9 +124,12 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._connection.end()
         broken = True
+        deed = None if self._single else current_deed()
         try:
+            if error is None and deed is not None and deed.mutates:
+                await record_deed(self._connection, deed)
+            self._connection.end()
             if not self._single:
                 await (self._session.commit() if error is None else self._session.rollback())
             broken = False
@@ -129,6 +139,10 @@ class Transaction:
                 broken = lost_connection(fault)
                 raise (unreachable(fault) if broken else fault) from fault
         finally:
+            self._connection.end()
+            if deed is not None:
+                # Of this transaction only, whatever became of it.
+                deed.changes.clear()
             await self._pool.give_back(self._session, broken=broken)
         if isinstance(error, psycopg.Error) and lost_connection(error):
             raise unreachable(error) from error

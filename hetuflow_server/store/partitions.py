@@ -249,9 +249,15 @@ class Partitions:
             await connection.exec_driver_sql(f"LOCK TABLE {partition} IN SHARE MODE")
             if await _any_to_keep(connection, partition, self._spec.keep, cutoff):
                 return False
+            if not await self._before_drop(connection, partition):
+                return False
             await connection.exec_driver_sql(f"ALTER TABLE {self._spec.table} DETACH PARTITION {partition}")
             await connection.exec_driver_sql(f"DROP TABLE {partition}")
             return True
+
+    async def _before_drop(self, connection: Connection, partition: str) -> bool:  # noqa: ARG002 - for others
+        """Do what has to be done before a partition goes; whether it may go."""
+        return True
 
     async def _thin(self, partition: str, cutoff: datetime) -> int:
         async with self._step() as connection:

@@ -67,7 +67,10 @@ WHERE j.namespace_id = %(namespace_id)s AND j.deleted_at IS NULL AND (
   OR jsonb_path_exists(v.spec, '$.flow.nodes[*].run.env.*.secret ? (@ == $name)', %(vars)s::jsonb)
   OR jsonb_path_exists(v.spec, '$.flow.nodes[*].run.http.headers.*.secret ? (@ == $name)', %(vars)s::jsonb)
   OR jsonb_path_exists(v.spec, '$.flow.nodes[*].run.secrets[*] ? (@ == $name)', %(vars)s::jsonb))
-ORDER BY j.name LIMIT %(limit)s"""
+UNION ALL
+SELECT 'the webhook ' || w.name FROM sched_webhook w
+WHERE w.namespace_id = %(namespace_id)s AND w.secret = %(name)s
+ORDER BY 1 LIMIT %(limit)s"""
 
 _UNDER_OTHER_KEYS = """
 SELECT secret_id AS id, version, key_id, wrapped_key, ciphertext FROM sched_secret_version
@@ -185,9 +188,10 @@ async def defined(connection: Connection, namespace_id: int, names: Sequence[str
 
 
 async def users(connection: Connection, namespace_id: int, name: str, limit: int) -> list[str]:
-    """Return jobs whose newest version names this secret."""
+    """Return jobs whose newest version names this secret, and webhooks that sign with it."""
     rows = await connection.exec_driver_sql(
-        _USERS, {"namespace_id": namespace_id, "vars": f'{{"name": "{name}"}}', "limit": limit}
+        _USERS,
+        {"namespace_id": namespace_id, "name": name, "vars": f'{{"name": "{name}"}}', "limit": limit},
     )
     return list(rows.scalars())
 

@@ -25,6 +25,7 @@ ROUTES = all_routes()
 OPEN_TO_ANYBODY = {
     "GET /healthz",
     "GET /readyz",
+    "POST /api/v1/hooks/{namespace}/{name}",
     "POST /api/v1/auth/login",
     "POST /api/v1/auth/refresh",
     "GET /api/v1/auth/oidc/login",
@@ -40,16 +41,19 @@ BODIES: Mapping[str, Any] = {
     "create_calendar": {"name": "theirs", "weekdays": ["sat"]},
     "create_namespace": {"name": "theirs"},
     "configure_agent": {"slots": 3},
+    "bind_namespace": {"pinned": False},
     "create_secret": {"name": "theirs", "value": "hunter22"},
     "set_secret": {"value": "hunter22"},
     "rotate_secret": {"value": "hunter23"},
     "emit_event": {"name": "theirs"},
+    "scale_daemon": {"replicas": 2},
     "create_user": {"name": "theirs"},
     "change_user": {"display_name": None},
     "set_user_password": {"password": None},
     "grant_role": {"role": "admin"},
     "create_api_key": {"name": "theirs"},
     "create_agent_token": {"name": "theirs"},
+    "set_webhook": {"url": "https://hooks.example.com/", "secret": "of-routes"},
 }
 # Nothing in these belongs to a namespace, or only what the asker sees is counted: they answer everybody.
 WITHOUT_NAMESPACE = {Permission.SYSTEM_READ}
@@ -79,7 +83,7 @@ class Scene:
             json=body if route.method in {"POST", "PATCH", "PUT"} else None,
         ) as answer:
             # A log that is followed goes on; its first answer is enough.
-            if answer.status_code >= 400 or "event-stream" not in answer.headers["content-type"]:
+            if answer.status_code >= 400 or "event-stream" not in answer.headers.get("content-type", ""):
                 answer.read()
             return answer
 
@@ -143,8 +147,17 @@ def _things(system: System) -> dict[str, str]:
             {"kind": "limit", "name": limit, "max": 1},
             {"kind": "calendar", "name": calendar, "weekdays": ["sat"]},
             {"kind": "secret", "name": "of-routes", "value": "hunter22"},
+            {
+                "kind": "webhook",
+                "name": "of-routes",
+                "url": "https://hooks.example.com/x",
+                "secret": "of-routes",
+                "enabled": False,
+            },
         ]
     )
+    kept = system.apply(run={"command": ["true"]}, schedules=[{"name": "always", "daemon": {"replicas": 1}}])
+    (daemon,) = system.client.schedules(job=kept.name)
     hand = HandAgent(system.url, system.agent_token)
     agent_id = str(hand.register().agent_id)
     command = httpx.post(
@@ -159,6 +172,7 @@ def _things(system: System) -> dict[str, str]:
         "task_id": str(task.id),
         "instance_id": str(ended.instances[0].id),
         "schedule_id": str(schedule.id),
+        "daemon_id": str(daemon.id),
         "backfill_id": str(backfill.id),
         "event_id": str(system.client.emit("there.it.is").id),
         "agent_id": agent_id,
@@ -171,6 +185,8 @@ def _things(system: System) -> dict[str, str]:
         "path": "nothing.txt",
         "limits.name": limit,
         "secrets.name": "of-routes",
+        "webhooks.name": "of-routes",
+        "hooks.name": "of-routes",
         "calendars.name": calendar,
         "namespaces.name": "default",
     }
@@ -229,7 +245,18 @@ def test_what_is_of_another_namespace_does_not_exist(scene: Scene) -> None:
 
 
 def test_a_filter_names_nothing_of_another_namespace(scene: Scene) -> None:
-    for path in ("jobs", "tasks", "schedules", "backfills", "limits", "calendars", "secrets", "events"):
+    for path in (
+        "jobs",
+        "tasks",
+        "schedules",
+        "backfills",
+        "limits",
+        "calendars",
+        "secrets",
+        "events",
+        "audit",
+        "webhooks",
+    ):
         answer = scene.get(f"/api/v1/{path}?namespace=default", "foreign")
         assert (answer["items"], answer["total"]) == ([], 0), path
 
@@ -276,6 +303,7 @@ def _digest_of(system: System) -> list[tuple[Any, ...]]:
                UNION ALL SELECT 'grant', user_id::text, role, 0 FROM sched_user_grant
                UNION ALL SELECT 'key', prefix, (revoked_at IS NULL)::text, 0 FROM sched_api_key
                UNION ALL SELECT 'token', prefix, (revoked_at IS NULL)::text, 0 FROM sched_agent_token
+               UNION ALL SELECT 'webhook', name, url, 0 FROM sched_webhook
                UNION ALL SELECT 'agent', name, status, 0 FROM sched_agent
                UNION ALL SELECT 'command', id::text, '', 0 FROM sched_agent_command ORDER BY 1, 2"""
         ).fetchall()

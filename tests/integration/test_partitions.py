@@ -50,6 +50,7 @@ def upkeep(database: Database, now: datetime = NOW) -> Upkeep:
         keep_logs=14 * DAY,
         keep_artifacts=14 * DAY,
         keep_events=14 * DAY,
+        keep_audit=14 * DAY,
         ahead=7 * DAY,
     )
 

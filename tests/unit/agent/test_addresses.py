@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hetuflow_agent.executors.addresses import parse_networks, permitted
+from hetuflow_core.addresses import parse_networks, permitted
 
 
 @pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "8.8.8.8"])

@@ -1,8 +1,8 @@
-"""Which addresses the `http` executor may connect to.
+"""Which addresses are connected to for somebody else: by the `http` executor, and to deliver webhooks.
 
-A job may name any URL, and whoever writes jobs need not be trusted with the networks an agent can reach: its
-own host, the hosts beside it, the metadata service of its cloud. So only addresses of the public internet are
-connected to, and those of the networks the agent's settings list.
+A job or a webhook may name any URL, and whoever writes them need not be trusted with the networks that agents
+and servers can reach: their own host, the hosts beside it, the metadata service of their cloud. So only
+addresses of the public internet are connected to, and those of the networks the settings list.
 """
 
 from __future__ import annotations

@@ -1,0 +1,108 @@
+"""What a request is about to do, so that the transaction that does it writes it down.
+
+A deed is opened around every request of people and keys and filled in as they become known. Whatever
+transaction of a mutating request has written something gets an entry of the audit trail before it commits,
+whether or not anybody thought of it; services add what they know of the things they change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.audit_chain import digest_of
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing that is changed: what it is, and digests of what it was and is."""
+
+    kind: str
+    target: str
+    namespace: str | None = None
+    before: bytes | None = None
+    after: bytes | None = None
+
+
+@dataclass(slots=True)
+class Deed:
+    # When the request came.
+    at: datetime
+    source: str | None
+    request_id: str | None
+    # Whether it is meant to change something: reading writes no entry.
+    mutates: bool
+    # As the API calls it; the path until the route is known.
+    action: str
+    target: str
+    actor_kind: str = "unknown"
+    actor_id: UUID | None = None
+    actor: str = ""
+    namespace: str | None = None
+    changes: list[Change] = field(default_factory=list)
+    detail: dict[str, Any] = field(default_factory=dict)
+    task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
+
+
+_CURRENT: ContextVar[Deed | None] = ContextVar("deed", default=None)
+
+
+def current_deed() -> Deed | None:
+    """The deed of the request whose task this is.
+
+    A task that a request leaves behind has the request's context, and goes on to do things of its own.
+    """
+    deed = _CURRENT.get()
+    return deed if deed is not None and deed.task is asyncio.current_task() else None
+
+
+@contextmanager
+def opened(deed: Deed) -> Iterator[Deed]:
+    """Make it the deed of everything that runs in this context."""
+    token = _CURRENT.set(deed)
+    try:
+        yield deed
+    finally:
+        _CURRENT.reset(token)
+
+
+@contextmanager
+def unrecorded() -> Iterator[None]:
+    """What is written within is no deed of anybody's: counting, for example."""
+    token = _CURRENT.set(None)
+    try:
+        yield
+    finally:
+        _CURRENT.reset(token)
+
+
+def name_action(action: str) -> None:
+    """Say what the request is for, once its route is known."""
+    deed = _CURRENT.get()
+    if deed is not None:
+        deed.action = action
+
+
+def name_actor(kind: str, id_: UUID | None, name: str) -> None:
+    """Say who asks, once that is known."""
+    deed = _CURRENT.get()
+    if deed is not None:
+        deed.actor_kind, deed.actor_id, deed.actor = kind, id_, name
+
+
+def note_change(
+    kind: str, target: object, namespace: str | None = None, *, before: Any = None, after: Any = None
+) -> None:
+    """Have it written down that the transaction at hand changes this; nothing outside of a request.
+
+    `before` and `after` are documents, of which digests are kept; None for what is not there.
+    """
+    deed = _CURRENT.get()
+    if deed is not None and deed.mutates:
+        deed.changes.append(Change(kind, str(target), namespace, digest_of(before), digest_of(after)))
