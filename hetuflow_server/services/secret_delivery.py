@@ -36,7 +36,7 @@ class SecretDelivery:
             claim = await store.claim_of(connection, asked.instance_id, asked.token, session.id)
             if claim is None:
                 raise Conflict("This instance is not the agent's.", code="secret.stale")
-            version = await self._versions.get(connection, claim.job_id, claim.job_version)
+            version = await self._versions.get(connection, claim.job_id, claim.job_version, claim.flow_node)
             names = sorted(version.run.secret_names)
             if asked.versions:
                 wanted: dict[str, int | None] = {n: asked.versions[n] for n in names if n in asked.versions}

@@ -81,7 +81,8 @@ UPDATE sched_secret_version SET key_id = %(key_id)s, wrapped_key = %(wrapped_key
 WHERE secret_id = %(id)s AND version = %(version)s AND key_id = %(former)s"""
 
 _HOLDER = """
-SELECT i.namespace_id, t.job_id, t.job_version
+SELECT i.namespace_id, t.job_id, t.job_version,
+       CASE WHEN t.flow_context IS NOT NULL THEN t.flow_node END AS flow_node
 FROM sched_task_instance i JOIN sched_task t ON t.id = i.task_id
 WHERE i.id = %(id)s AND i.token = %(token)s AND i.agent_id = %(agent_id)s
   AND i.status IN ('reserved', 'running')"""
@@ -106,6 +107,8 @@ class Claim:
     namespace_id: int
     job_id: UUID
     job_version: int
+    # Of a flow, whose work it is; None for work of the job itself.
+    flow_node: str | None
 
 
 async def list_secrets(
@@ -231,7 +234,7 @@ async def claim_of(connection: Connection, instance_id: UUID, token: UUID, agent
         _HOLDER, {"id": instance_id, "token": token, "agent_id": agent_id}
     )
     row = rows.one_or_none()
-    return None if row is None else Claim(row.namespace_id, row.job_id, row.job_version)
+    return None if row is None else Claim(row.namespace_id, row.job_id, row.job_version, row.flow_node)
 
 
 def _secret(row: Any) -> Secret:

@@ -124,7 +124,8 @@ class Holder:
         self.credential = AgentCredential(uuid4(), {"default": 1})
         self.session, self.token, self.instance = uuid4(), uuid4(), uuid4()
 
-    async def claim(self) -> None:
+    async def claim(self, document: dict[str, Any] = USER, node: str | None = None) -> None:
+        """`node`: of the flow that the document is."""
         rows = self.vault.engine.rows
         rows.execute(
             "INSERT INTO sched_agent_token (id, prefix, digest, name) VALUES (%s, %s, %s, 'x')",
@@ -133,12 +134,17 @@ class Holder:
         register = m.Register(f"agent-{uuid4().hex[:6]}", self.session, "1", ["default"], 4)
         registered = await self.vault.sessions.register(self.credential, register)
         await self.vault.secrets.set(WHO, "default", "token", VALUE)
-        await self.vault.apply(USER)
-        job = self.vault.engine.one("SELECT id FROM sched_job WHERE name = 'user'")["id"]
+        await self.vault.apply(document)
+        job = self.vault.engine.one("SELECT id FROM sched_job WHERE name = %s", document["name"])["id"]
         task = await self.vault.engine.run(job)
+        if node is not None:
+            rows.execute(
+                "UPDATE sched_task SET flow_node = %s, flow_context = '{}' WHERE id = %s", [node, task]
+            )
         self.instance = self.vault.engine.one(
             "UPDATE sched_task_instance SET status = 'running', token = %s, claim_no = 1, agent_id = %s, "
-            "session_id = %s, started_at = now(), lease_until = now() + interval '1 hour' "
+            "held_reason = NULL, session_id = %s, started_at = now(), "
+            "lease_until = now() + interval '1 hour' "
             "WHERE task_id = %s RETURNING id",
             self.token,
             registered.agent_id,
@@ -172,6 +178,19 @@ async def test_only_the_holder_of_the_claim_is_given_values(vault: Vault, holder
     vault.engine.rows.execute("DELETE FROM sched_task_instance WHERE id = %s", [holder.instance])
     with pytest.raises(Conflict):
         await holder.fetch()
+
+
+async def test_a_node_of_a_flow_gets_what_it_names_itself(vault: Vault) -> None:
+    nodes = [
+        {"name": "with", "run": {"command": ["true"], "env": {"T": {"secret": "token"}}}},
+        {"name": "without", "run": {"command": ["true"]}},
+    ]
+    flow = {"kind": "job", "name": "graph", "flow": {"nodes": nodes}}
+    for node, given in (("with", [("token", 1, VALUE)]), ("without", [])):
+        holder = Holder(vault)
+        await holder.claim(flow, node)
+        assert await holder.fetch() == given
+    assert (await vault.secrets.secret(WHO, "default", "token")).used_by == ["graph"]
 
 
 async def test_what_a_task_was_started_with_can_be_asked_for_again(vault: Vault, holder: Holder) -> None:
