@@ -11,8 +11,8 @@ import math
 import os
 import random
 import secrets
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NoReturn
 from uuid import UUID
 
 from hetuflow_agent.commands import Commands
@@ -23,12 +23,14 @@ from hetuflow_agent.gateway_client import BlockingGateway, Correspondent, Gatewa
 from hetuflow_agent.heartbeat import Heartbeat
 from hetuflow_agent.host_resources import host_resources
 from hetuflow_agent.host_usage import HostMeter
+from hetuflow_agent.keeper.service import INIT
 from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.poller import Poller
+from hetuflow_agent.processes.link import keeper_program
 from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.registration import Registration
 from hetuflow_agent.reporter import Reporter
@@ -39,11 +41,11 @@ from hetuflow_agent.runner.runner import OnStop, Runner
 from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_agent.server_clock import ServerClock
-from hetuflow_agent.settings import AgentSettings
+from hetuflow_agent.settings import AgentSettings, HostSettings
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.steward import Steward
 from hetuflow_agent.task_users import usable_users
-from hetuflow_agent.workdir import DataDirectory
+from hetuflow_agent.workdir import DataDirectory, make_private
 from hetuflow_core import __version__
 from hetuflow_core.addresses import parse_networks
 from hetuflow_core.errors import HetuflowError
@@ -219,6 +221,15 @@ def build_agent(
     # Draining takes as long as the work does; a second signal ends the wait.
     longest = math.inf if on_stop is OnStop.DRAIN else stop_timeout + _CLOSING
     return Application(parts, stop_timeout=longest, stop_switch=stop_switch, clock=clock)
+
+
+def become_keeper(host: HostSettings, agent: Sequence[str]) -> NoReturn:
+    """Go on as the keeper of this folder, with the agent as its child; the keeper ends as the agent does."""
+    folder = host.data_dir.absolute()
+    make_private(folder)
+    options = [] if host.cgroups == "auto" else ["--no-cgroups"]
+    argv = keeper_program(folder, __version__, options)
+    os.execv(argv[0], [*argv, INIT, *agent])  # noqa: S606  our own program
 
 
 def _session_id(clock: Clock) -> UUID:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import click
 
-from hetuflow_agent.app import build_agent
+from hetuflow_agent.app import become_keeper, build_agent
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import __version__
 from hetuflow_core.runtime.config import load_settings
@@ -18,14 +19,22 @@ from hetuflow_core.runtime.logging import configure_logging
 
 _PROGRAM = "hetuflow-agent"
 _DEBUG = "--debug"
+_INIT = "--init"
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @config_option
 @click.option(_DEBUG, is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.option(
+    _INIT,
+    "as_init",
+    is_flag=True,
+    help="Be the first process of a container: the keeper, with the agent as its child. So it is anyway as "
+    "process 1.",
+)
 @click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
-def cli(context: click.Context, config_path: Path | None, debug: bool) -> int | None:
+def cli(context: click.Context, config_path: Path | None, debug: bool, as_init: bool) -> int | None:
     """Pull work from a Hetuflow server and run it on this host.
 
     Without a command it runs the agent until it is told to stop.
@@ -35,7 +44,7 @@ def cli(context: click.Context, config_path: Path | None, debug: bool) -> int | 
         named = {"config_path": config_path}
         context.default_map = {"run": named, "config": {"check": named, "show": named}}
     if context.invoked_subcommand is None:
-        return run_agent(config_path, debug=debug)
+        return run_agent(config_path, debug=debug, as_init=as_init)
     return None
 
 
@@ -46,17 +55,24 @@ def cli(context: click.Context, config_path: Path | None, debug: bool) -> int | 
 def run(context: click.Context, config_path: Path | None, debug: bool) -> int:
     """Run the agent; the same as no command at all."""
     parent = context.parent
-    return run_agent(config_path, debug=debug or bool(parent is not None and parent.params.get("debug")))
+    given = parent.params if parent is not None else {}
+    return run_agent(config_path, debug=debug or bool(given.get("debug")), as_init=bool(given.get("as_init")))
 
 
 cli.add_command(config_commands(AgentSettings))
 
 
-def run_agent(config_path: Path | None, *, debug: bool) -> int:
+def run_agent(config_path: Path | None, *, debug: bool, as_init: bool = False) -> int:
     settings = load_settings(AgentSettings, config_path=config_path)
     configure_logging("debug" if debug else settings.log.level, settings.log.format)
+    if as_init or os.getpid() == 1:
+        become_keeper(settings.agent, [sys.executable, "-m", "hetuflow_agent", *_without_init(sys.argv[1:])])
     # The standard event loop, never uvloop: that one spawns processes many times slower.
     return run_application(build_agent(settings))
+
+
+def _without_init(arguments: list[str]) -> list[str]:
+    return [argument for argument in arguments if argument != _INIT]
 
 
 def main() -> None:

@@ -149,10 +149,8 @@ class DataDirectory:
         return ClaimDirectory(self.instances / f"{instance_id}-{claim_no}")
 
     async def start(self) -> None:
-        if self.root.exists() and not self.root.is_dir():
-            raise DataDirectoryUnusable(f"{self.root} is a file: name a folder as agent.data_dir.")
+        make_private(self.root)
         with _blaming(self.root):
-            self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = self._take_lock()
             self.instances.mkdir(exist_ok=True, mode=0o700)
             if self._passable:
@@ -229,6 +227,14 @@ class DataDirectory:
         os.ftruncate(lock, 0)
         os.write(lock, b"%d\n" % os.getpid())
         return lock
+
+
+def make_private(folder: Path) -> None:
+    """Make it if it is not there, for us alone."""
+    if folder.exists() and not folder.is_dir():
+        raise DataDirectoryUnusable(f"{folder} is a file: name a folder as agent.data_dir.")
+    with _blaming(folder):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
 
 def remove_tree(root: Path) -> None:

@@ -12,6 +12,7 @@ agent has said that it knows. An agent that was killed or replaced finds its wor
     family.py     everything a command has started, found and killed
     table.py      all tasks: from the intent to the end
     service.py    the event loop around them
+    companion.py  the agent as the keeper's child, where the keeper is the first process
     cgroups.py    control groups, where there are some
     leftovers.py  what a keeper that was killed has left running
     proc.py       what /proc tells

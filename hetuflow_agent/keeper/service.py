@@ -23,6 +23,7 @@ from typing import Any, Final
 from hetuflow_agent.keeper import wire
 from hetuflow_agent.keeper.cgroups import Cgroups, cgroups_here
 from hetuflow_agent.keeper.clock import HostClock, KeeperClock
+from hetuflow_agent.keeper.companion import Companion
 from hetuflow_agent.keeper.connections import Connection
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
@@ -40,7 +41,12 @@ _NEARLY: Final = 0.002
 # How long a new keeper waits for the agent that started it.
 _FIRST_AGENT: Final = 30.0
 _LAST_WORDS: Final = 1.0
+# What tasks have left of the time a container is given to stop, once its agent has ended.
+_LAST_GRACE: Final = 3.0
 EXIT_ALREADY_KEPT: Final = 3
+# What follows it is the agent's command.
+INIT: Final = "--init"
+_FOR_THE_AGENT: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 
 
 class Keeper:
@@ -64,6 +70,7 @@ class Keeper:
 
     def run(self) -> None:
         while not self._done():
+            self._tend_companion()
             for key, events in self._selector.select(self._nap()):
                 key.data(events)
             self._table.reap()
@@ -72,7 +79,21 @@ class Keeper:
             self._tell([task.state() for task in self._table.take_changed()])
         self._say_goodbye()
 
+    def _tend_companion(self) -> None:
+        companion = self._table.companion
+        if companion is None:
+            return
+        if self._quitting:
+            companion.give_up()
+        companion.tend(self._clock.boottime())
+        if companion.over and not self._quitting:
+            # With the first process of a container everything ends, so it may as well be told.
+            self._quit(now=True, grace=_LAST_GRACE)
+
     def _done(self) -> bool:
+        companion = self._table.companion
+        if companion is not None and not companion.over:
+            return False
         if self._specs or self._table.running:
             return False
         if self._quitting:
@@ -194,14 +215,22 @@ class Keeper:
     def _on_signals(self, reader: int) -> None:
         with suppress(BlockingIOError):
             numbers = set(os.read(reader, 4096))
-            if not numbers.isdisjoint({signal.SIGTERM, signal.SIGINT}):
+            companion = self._table.companion
+            if companion is not None:
+                for number in numbers & _FOR_THE_AGENT:
+                    companion.forward(number)
+            elif not numbers.isdisjoint({signal.SIGTERM, signal.SIGINT}):
                 self._quit(now=True)
 
 
 def main(arguments: Sequence[str]) -> int:
     folder, version = Path(arguments[0]), arguments[1]
-    cgroups = cgroups_here(folder, wanted="--no-cgroups" not in arguments)
+    own = arguments[: arguments.index(INIT)] if INIT in arguments else arguments
+    companion = Companion(arguments[len(own) + 1 :]) if len(own) < len(arguments) else None
+    cgroups = cgroups_here(folder, wanted="--no-cgroups" not in own)
     if not _lock(folder):
+        if companion is not None:
+            _log("Another keeper has this folder: stop that agent first.", folder=str(folder))
         return EXIT_ALREADY_KEPT
     os.chdir("/")
     _become_subreaper()
@@ -212,13 +241,17 @@ def main(arguments: Sequence[str]) -> int:
     journal.open(known.values())
     clock = HostClock()
     table = Table(journal, boot_id(), known, clock, cgroups)
+    table.companion = companion
+    if companion is not None:
+        _close_input()
     with _listen(folder) as listener:
         keeper = Keeper(table, listener, version, clock, cgroups)
-        _say_ready()
+        if companion is None:
+            _say_ready()
         keeper.run()
         (folder / wire.SOCKET_NAME).unlink(missing_ok=True)
     cgroups.leave()
-    return 0
+    return companion.exit_code or 0 if companion is not None else 0
 
 
 def _lock(folder: Path) -> bool:
@@ -267,8 +300,17 @@ def _say_ready() -> None:
     """Tell whoever started us, who reads our standard output for this one line."""
     with suppress(OSError):
         os.write(1, wire.READY)
+    _put_nothing_at(1)
+
+
+def _close_input() -> None:
+    """Commands inherit ours; started by an agent it is nothing already."""
+    _put_nothing_at(0)
+
+
+def _put_nothing_at(descriptor: int) -> None:
     null = os.open(os.devnull, os.O_RDWR)
-    os.dup2(null, 1)
+    os.dup2(null, descriptor)
     os.close(null)
 
 

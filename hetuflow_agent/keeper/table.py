@@ -10,7 +10,7 @@ import heapq
 import os
 import resource
 import signal
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import KeeperClock
+from hetuflow_agent.keeper.companion import Companion
 from hetuflow_agent.keeper.family import kill_family, leaves_nobody, look, signal_group
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT
 from hetuflow_agent.keeper.journal import Journal
@@ -55,6 +56,8 @@ class Table:
         self._order = count()
         self._renewed_at = 0.0
         self.changed: dict[str, Task] = {}
+        # A child that is no task: the agent itself, where the keeper is the first process.
+        self.companion: Companion | None = None
 
     @property
     def running(self) -> int:
@@ -171,6 +174,8 @@ class Table:
                 signal_group(task, signal.SIGKILL)
             _, status, usage = os.wait4(found.si_pid, 0)
             if task is None:
+                if self.companion is not None and found.si_pid == self.companion.pid:
+                    self.companion.note_end(status, now)
                 continue
             del self._by_pid[found.si_pid]
             task.main_gone = True
@@ -184,9 +189,14 @@ class Table:
                 self._look_at(task, now)
             else:
                 done.append(task)
-        deserted = bool(done) and leaves_nobody(self._by_pid)
+        deserted = bool(done) and leaves_nobody(self._known_children())
         for task in done:
             self._end(task, {**task.exit, "deserted": deserted})
+
+    def _known_children(self) -> Container[int]:
+        if self.companion is None or self.companion.pid is None:
+            return self._by_pid
+        return {*self._by_pid, self.companion.pid}
 
     def _start(self, task: Task, now: float) -> None:
         spec = task.spec

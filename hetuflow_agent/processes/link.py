@@ -47,6 +47,10 @@ class Greeting:
     states: dict[str, wire.Message]
 
 
+def keeper_program(folder: Path, version: str, options: Sequence[str]) -> list[str]:
+    return [sys.executable, "-I", "-S", str(_PROGRAM), str(folder), version, *options]
+
+
 class KeeperLink:
     def __init__(self, folder: Path, *, session: str, version: str, cgroups: bool = True) -> None:
         self._options = () if cgroups else ("--no-cgroups",)
@@ -187,15 +191,7 @@ class KeeperLink:
                 former.wait(_START_SECONDS)
             with self._open_log() as stderr:
                 self._popen = subprocess.Popen(  # noqa: S603  our own program
-                    [
-                        sys.executable,
-                        "-I",
-                        "-S",
-                        str(_PROGRAM),
-                        str(self._folder),
-                        self._version,
-                        *self._options,
-                    ],
+                    keeper_program(self._folder, self._version, self._options),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

@@ -202,9 +202,14 @@ class Processes:
 
     def _hear(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            child = self._children.get(message["key"]) if message["op"] == "state" else None
+            if message["op"] != "state":
+                continue
+            child = self._children.get(message["key"])
             if child is not None:
                 child.hear(message, self._boot_id)
+            elif message["key"] in self._unclaimed:
+                # Nobody has adopted it yet, and whoever does must not take it for what it was.
+                self._unclaimed[message["key"]] = message
 
     async def _revive(self) -> None:
         """Connect again and settle what became of everything; tries until it works."""

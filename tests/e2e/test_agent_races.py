@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import sys
 import time
@@ -10,6 +11,7 @@ from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
@@ -17,6 +19,7 @@ from hetuflow_core.errors import Conflict
 from tests.e2e.conftest import System
 from tests.support.hosts import Host
 from tests.support.keepers import end_keeper
+from tests.support.processes import AGENT
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
@@ -118,3 +121,35 @@ def test_a_host_whose_clock_is_an_hour_ahead_starts_work_at_its_time(host: Host)
     # Told in the server's time, by the agent.
     assert abs(instance.started_at.timestamp() - ran) < 20
     assert instance.finished_at >= instance.started_at
+
+
+def test_as_first_process_the_keeper_brings_its_agent_back(host: Host, tmp_path: Path) -> None:
+    """As in a container: one process to stop, orphans waited for, a killed agent started again."""
+    gate = tmp_path / "gate"
+    first = host.agent([*AGENT, "--init"])
+    task = host.run(
+        f"echo begun; (true & exec sleep 0.1) & while [ ! -e {gate} ]; do sleep 0.05; done; exit 6"
+    )
+    host.await_output(task.instances[0].id, "begun")
+    (agent,) = (one for one in psutil.Process(first.pid).children() if "hetuflow_agent" in one.cmdline())
+    agent.kill()
+    other = wait_until(
+        lambda: next((pid for pid in [lock_holder(host.data)] if pid not in (0, agent.pid)), None),
+        timeout=60,
+        what="another agent",
+    )
+    assert psutil.Process(other).ppid() == first.pid
+    gate.touch()
+    done = host.server.client.wait(task.id, timeout=60)
+    assert [(one.status, one.exit_code) for one in done.instances] == [("failed", 6)]
+    zombies = [one for one in psutil.Process(first.pid).children() if one.status() == psutil.STATUS_ZOMBIE]
+    assert zombies == []
+    left = host.run("echo begun; exec sleep 600")
+    host.await_output(left.instances[0].id, "begun")
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    assert not psutil.pid_exists(other)
+
+
+def lock_holder(data: Path) -> int:
+    return int((data / "lock").read_text().strip() or 0)

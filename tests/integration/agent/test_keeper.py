@@ -161,6 +161,22 @@ async def test_the_next_agent_watches_and_ends_what_the_first_one_started(folder
         assert await first_child.wait() == Exit(exit_code=3)
 
 
+async def test_what_ends_before_it_is_adopted_is_adopted_as_ended(folder: Path) -> None:
+    gate = folder / "gate"
+    task = command(folder, f"while [ ! -e {gate} ]; do sleep 0.02; done; exit 3")
+    async with agent(folder) as first:
+        pid = await running(first.spawn(task))
+    async with agent(folder, end=True) as second:
+        gate.touch()
+        await wait_until_async(lambda: gone(pid))
+        # Told to nobody in particular; another command's end says that it was told.
+        await second.spawn(command(folder, "true")).exit
+        child = second.adopt(task.key)
+        assert child is not None
+        async with asyncio.timeout(30):
+            assert (await child.wait()).exit_code == 3
+
+
 async def test_the_same_key_twice_is_one_process(folder: Path) -> None:
     task = command(folder, f"echo ran >> {folder}/runs")
     async with agent(folder) as processes:
