@@ -13,7 +13,7 @@ T = TypeVar("T")
 _INTERVAL = 0.01
 
 
-def wait_until(predicate: Callable[[], T], *, timeout: float = 10.0, what: str = "the condition") -> T:
+def wait_until(predicate: Callable[[], T], *, timeout: float = 60.0, what: str = "the condition") -> T:
     """The first truthy answer of `predicate`; fails the test when there is none in time."""
     deadline = time.monotonic() + timeout
     while not (answer := predicate()):
@@ -26,7 +26,7 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 10.0, what: str =
 async def wait_until_async(
     predicate: Callable[[], Any],
     *,
-    timeout: float = 10.0,  # noqa: ASYNC109 (the message names what was waited for, asyncio.timeout cannot)
+    timeout: float = 60.0,  # noqa: ASYNC109 (the message names what was waited for, asyncio.timeout cannot)
     what: str = "the condition",
 ) -> Any:
     """As `wait_until`, letting the event loop go on; `predicate` may be a coroutine function."""

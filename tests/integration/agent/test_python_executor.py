@@ -60,7 +60,7 @@ async def call(executor: PythonExecutor, directory: ClaimDirectory, function: st
 
 async def touched(mark: Path) -> None:
     def look() -> None:
-        wait_until(mark.exists, timeout=30, what=f"{mark} to appear")
+        wait_until(mark.exists, what=f"{mark} to appear")
 
     await asyncio.to_thread(look)
 
