@@ -23,6 +23,7 @@ from hetuflow_server.store import schedules as store
 from hetuflow_server.store.connection import Connection, Rows
 from hetuflow_server.store.fire_transitions import AlreadyThere
 from tests.support.engine import LEADER, WHO, Engine, leading
+from tests.support.flows import Flows, work
 
 SECONDLY = {"name": "secondly", "every": "1s"}
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
@@ -95,6 +96,21 @@ async def test_a_minute_is_generated_ahead_and_each_fire_once(
     assert len({task - task.replace(microsecond=0) for task in scheduling.fires("due_at")}) > 1
     assert set(scheduling.fires("lease_ms", "status")) == {(90_000, "pending")}
     assert len(scheduling.fires("id")) == len(made)
+
+
+async def test_fires_of_a_flow_are_held_for_its_runs(scheduling: Engine, generator: Generator) -> None:
+    flows = Flows(scheduling)
+    await flows.apply(work("a"), schedules=[SECONDLY])
+    assert await everything(generator) >= 1
+    assert set(scheduling.fires("lease_ms", "status", "held_reason")) == {(None, "held", "flow")}
+    soonest = scheduling.one("SELECT task_id FROM sched_task_instance ORDER BY due_at LIMIT 1")["task_id"]
+    scheduling.rows.execute("UPDATE sched_task_instance SET due_at = now() WHERE task_id = %s", [soonest])
+    await flows.errands.go_on(soonest)
+    assert flows.nodes(soonest) == {"a": "running"}
+    # One that does not allow overlap waits for its turn first.
+    await flows.apply(work("a"), schedules=[{**SECONDLY, "overlap": "skip"}])
+    await everything(generator)
+    assert (None, "held", "overlap") in scheduling.fires("lease_ms", "status", "held_reason")
 
 
 async def test_what_is_not_due_is_not_touched(scheduling: Engine, generator: Generator) -> None:
