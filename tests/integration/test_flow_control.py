@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from datetime import timedelta
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -228,3 +229,61 @@ async def test_an_event_ends_the_wait_for_it(desk: Desk) -> None:
     assert await desk.look() == 1
     assert desk.flows.nodes(run) == {"wait": "succeeded", "load": "running"}
     assert desk.flows.task(run, "load")["params"] == {"size": 2_000}
+
+
+def hosts(engine: Engine, count: int) -> list[UUID]:
+    """Agents of the role web, beside one that is not and one that takes no work."""
+    made = []
+    for number, (role, status) in enumerate(
+        [("web", "online")] * count + [("db", "online"), ("web", "draining")]
+    ):
+        id_ = uuid4()
+        engine.rows.execute(
+            "INSERT INTO sched_agent (id, name, status, session_id, labels, capabilities, registered_at) "
+            "VALUES (%s, %s, %s, gen_random_uuid(), jsonb_build_object('role', %s::text), "
+            """'{"namespaces": ["default"]}', now())""",
+            [id_, f"host-{number:02}", status, role],
+        )
+        made.append(id_)
+    return made[:count]
+
+
+async def test_a_fleet_goes_in_waves_and_only_failed_hosts_are_repeated(desk: Desk) -> None:
+    agents = hosts(desk.engine, 5)
+    run = await desk.flows.start(
+        work(
+            "patch",
+            placement={"labels": {"role": "web"}},
+            fleet={"waves": [1, "100%"], "max_unavailable": 3, "quorum": "60%"},
+            run={"command": ["patch", "{{ item }}"]},
+        )
+    )
+
+    def targets(of: UUID) -> list[UUID]:
+        rows = desk.engine.all(
+            "SELECT target_agent_id FROM sched_task_instance WHERE flow_run_id = %s ORDER BY id", of
+        )
+        return [row["target_agent_id"] for row in rows]
+
+    assert targets(run) == agents[:1]
+    assert desk.flows.task(run, "patch", 0)["flow_context"]["item"] == "host-00"
+    await desk.flows.end(run, "patch", index=0)
+    assert sorted(targets(run)) == sorted(agents[1:4])
+    await desk.flows.end(run, "patch", index=1, status=FAILED)
+    await desk.flows.end(run, "patch", index=2, status=FAILED)
+    assert len(targets(run)) == 2
+    await desk.flows.end(run, "patch", index=4, status=FAILED)
+    # Three of five have failed: what runs may end, and the node has failed.
+    await desk.flows.end(run, "patch", index=3)
+    assert (desk.flows.nodes(run), desk.flows.status(run)) == ({"patch": "failed"}, "failed")
+    again = (await desk.control.retry(WHO, run, whole=False)).id
+    await desk.flows.errands.run_once()
+    assert sorted(targets(again)) == sorted([agents[1], agents[2], agents[4]])
+    await desk.flows.end(again, "patch")
+    assert desk.flows.status(again) == "succeeded"
+
+
+async def test_a_fleet_without_hosts_fails(desk: Desk) -> None:
+    run = await desk.flows.start(work("patch", placement={"labels": {"role": "none"}}, fleet={}))
+    assert desk.flows.node(run, "patch")["reason"] == "no_agent"
+    assert desk.flows.status(run) == "failed"
