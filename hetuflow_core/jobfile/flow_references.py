@@ -13,7 +13,7 @@ from hetuflow_core.jobfile.documents import FlowNode, FlowSpec
 from hetuflow_core.jobfile.given import Given
 
 # What templates of nodes may name, beside what those of jobs may.
-FLOW_NAMES: Final = (*templates.NAMES, "nodes", "flow", "item", "index")
+FLOW_NAMES: Final = (*templates.NAMES, "nodes", "flow", "item", "index", "total")
 # What `when` may name.
 CONDITION_NAMES: Final = ("nodes", "params", "flow")
 OUTPUT: Final = "output"
@@ -77,7 +77,7 @@ class _Check:
                 self.node(place, tuple(below), guarded=guarded)
             else:
                 place.refuse("say which node: write nodes.NAME, such as nodes.load.output.")
-        elif root in {"item", "index"} and self._node.map is None and self._node.fleet is None:
+        elif root in {"item", "index", "total"} and self._node.map is None and self._node.fleet is None:
             place.refuse(f"only a node with map or fleet has {root}: add one, or use params.")
 
     def node(self, place: Given, path: tuple[str, ...], *, guarded: bool) -> None:

@@ -112,7 +112,7 @@ class JobVersion:
             command=[render(word, context) for word in run.command] if run.command else None,
             script=run.script,
             shell=run.shell or DEFAULT_SHELL,
-            env={name: render(value, context) for name, value in run.env.items()},
+            env={name: render(value, context) for name, value in run.env.items()} | _shard(run, seen),
             workdir=run.workdir,
             user=run.user,
             executor=run.required_executor,
@@ -222,6 +222,13 @@ class JobVersions:
         if len(self._cached) > _MOST_CACHED:
             self._cached.popitem(last=False)
         return version
+
+
+def _shard(run: Run, seen: Mapping[str, Any] | None) -> dict[str, str]:
+    """Which item of a map a process is to do; what starts none is told through templates."""
+    if seen is None or "index" not in seen or run.required_executor is not None:
+        return {}
+    return {"HETUFLOW_SHARD_INDEX": str(seen["index"]), "HETUFLOW_SHARD_TOTAL": str(seen["total"])}
 
 
 def _work(flow: JobVersion, node: str) -> JobSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -142,7 +143,15 @@ async def test_a_map_runs_each_item_and_joins(flows: Flows) -> None:
     )
     await flows.end(run, "list", output={"files": ["x", "y", "z"]})
     assert flows.live(run) == ["each"] * 3
-    assert flows.task(run, "each", 1)["flow_context"]["item"] == "y"
+    task = flows.task(run, "each", 1)
+    version = await flows.engine.versions.find(
+        flows.engine.database, task["job_id"], task["job_version"], "each"
+    )
+    rendered = version.render(
+        task["params"], task_id=task["id"], attempt=1, fire_at=task["fire_at"], seen=task["flow_context"]
+    )
+    assert rendered.command == ["cat", "y"]
+    assert rendered.env == {"HETUFLOW_SHARD_INDEX": "1", "HETUFLOW_SHARD_TOTAL": "3"}
     for index in (2, 0, 1):
         assert flows.nodes(run)["join"] == "waiting"
         await flows.end(run, "each", index=index, output={"i": index})
@@ -272,3 +281,16 @@ async def test_what_a_flow_calls_has_to_be_there(flows: Flows) -> None:
     with pytest.raises(Invalid, match="cannot be accepted") as raised:
         await flows.apply({"name": "back", "flow": "outer"}, name="inner")
     assert "inner → outer → inner" in str(raised.value.faults[0])
+
+
+async def test_ends_at_once_start_what_joins_them_once(flows: Flows) -> None:
+    """Each in a transaction of its own, at the same time: the run's lock puts them in a row."""
+    run = await flows.start(
+        *(work(f"n{number}") for number in range(4)), work("join", "n0", "n1", "n2", "n3")
+    )
+    rows = flows.engine.all("SELECT id FROM sched_task_instance WHERE flow_run_id = %s", run)
+    endings = [flows.engine.claim(row["id"]) for row in rows]
+    settled = await asyncio.gather(*(flows.engine.settle(ending) for ending in endings))
+    assert sum(len(one.ended) for one in settled) == 4
+    assert flows.live(run) == ["join"]
+    assert flows.node(run, "join")["ups_succeeded"] == 4

@@ -104,7 +104,7 @@ class NodeStarts:
         now = await schedules.clock(connection)
         items = [_item(node, place, value) for place, value in found]
         version = await self._version(connection, run, node)
-        made = self._make(run, shape, node, version, items, facts, now)
+        made = self._make(run, shape, node, version, items, facts, now, total=row.total)
         await birth_transitions.create(connection, made.tasks, made.instances)
         counted = ItemCount(row.node, started=len(items), failed=made.failed, message=made.message)
         return counted, _arrivals(made.instances)
@@ -130,7 +130,7 @@ class NodeStarts:
             return
         spread, before = node.spread(total), Counts(started=reused, succeeded=reused)
         count = min(BATCH, may_start(spread, before))
-        made = self._make(run, shape, node, version, items[:count], facts, now)
+        made = self._make(run, shape, node, version, items[:count], facts, now, total=total)
         await birth_transitions.create(connection, made.tasks, made.instances)
         counts = Counts(started=reused + count, succeeded=reused, failed=made.failed)
         begun.starts.append(
@@ -202,12 +202,16 @@ class NodeStarts:
         items: Sequence[_Item],
         facts: Facts,
         now: datetime,
+        *,
+        total: int,
     ) -> _Made:
         made = _Made()
         task_facts = kept(facts, node.task_paths)
         base = _context(run, shape, task_facts)
         for item in items:
-            context = base if item.place == WHOLE else {**base, "item": item.value, "index": item.place}
+            context = base
+            if item.place != WHOLE:
+                context = {**base, "item": item.value, "index": item.place, "total": total}
             try:
                 task, instance = _cast(run, node.spec, version, item, context, now)
             except Invalid as error:
