@@ -2,8 +2,10 @@
 
 A chain of nodes is run by one simulated agent that waits in its poll, so between two nodes lie a finish, the
 transaction that begins the next, the wake-up of the poll, a claim and a start; the time is the database's,
-from the end of one task to the start of the next. Fans of 1,000 and 10,000 items are drained by four agents:
-a node of the wide one must not cost more than a node of the narrow one.
+from the end of one task to the start of the next. Held against the promise of 50 ms.
+
+Fans of 1,000 and 10,000 items are drained by four agents. Held against each other: a node of the wide one
+must not cost more than a node of the narrow one.
 """
 
 from __future__ import annotations
