@@ -500,6 +500,16 @@ async def test_overlap_is_decided_as_for_other_schedules(
     assert woken == [None]
 
 
+async def test_an_event_starts_a_flow(scheduling: Engine, events: Events, matcher: EventMatcher) -> None:
+    flow = {"nodes": [{"name": "a", "run": {"command": ["true"]}}]}
+    document = {"kind": "job", "name": "flow", "flow": flow, "schedules": [UPLOADED]}
+    await scheduling.applying.apply(WHO, [document], dry_run=False)
+    id_ = await emit(events, "file.uploaded")
+    await everything(matcher)
+    assert await outcomes(events, [id_]) == ["started"]
+    assert scheduling.fires("status", "held_reason") == [("held", "flow")]
+
+
 async def test_concurrency_keys_are_made_of_the_params(
     scheduling: Engine, events: Events, matcher: EventMatcher
 ) -> None:
