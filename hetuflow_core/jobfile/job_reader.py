@@ -33,6 +33,7 @@ JOB_KEYS: Final = (
 )
 NAMESPACE_KEYS: Final = ("kind", "name", "weight", "labels")
 
+FLOWS_END: Final = "a flow ends, so nothing can keep it running: give it no daemon."
 _MOST_WEIGHT: Final = 10_000
 
 
@@ -64,7 +65,7 @@ def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:
         "schedules", lambda given: read_schedules(given, unsupported), ()
     )
     if isinstance(body, FlowSpec) and any(schedule.daemon is not None for schedule in schedules):
-        section.present["schedules"].refuse("a flow ends, so nothing can keep it running: give it no daemon.")
+        section.present["schedules"].refuse(FLOWS_END)
     if name is None or body is None:
         return None
     return JobSpec(

@@ -128,7 +128,7 @@ def enable_job(invocation: Invocation, name: str) -> None:
 def disable_job(invocation: Invocation, name: str) -> None:
     """Let nothing new of a job begin.
 
-    What has been asked for or fired goes on; `hetuflow task cancel` ends it.
+    What has been asked for or fired goes on; `hetuflow task cancel` ends it. Daemons stop.
 
     Example: hetuflow job disable nightly-report
     """

@@ -90,7 +90,7 @@ def enable_schedule(invocation: Invocation, which: str) -> None:
 def disable_schedule(invocation: Invocation, which: str) -> None:
     """Let a schedule fire no more.
 
-    What it has fired goes on.
+    What it has fired goes on; a daemon stops.
 
     Example: hetuflow schedule disable nightly-report/nightly
     """

@@ -19,6 +19,7 @@ from hetuflow_core import ids
 from hetuflow_core.calendar import Calendar
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import schedule_document, schedule_from_document
+from hetuflow_core.jobfile.job_reader import FLOWS_END
 from hetuflow_core.resources import AppliedSchedule, ApplyAction
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import first_fire
@@ -110,6 +111,9 @@ def _check_params(job: EditedJob, specs: Sequence[tuple[str, ScheduleSpec]]) -> 
     for path, spec in specs:
         if spec.event is not None and spec.event.params:
             continue  # what the events bring is not known yet
+        if spec.daemon is not None and job.version.spec.flow is not None:
+            faults.append(Fault(f"{path}.daemon".lstrip("."), FLOWS_END))
+            continue
         params = {**job.version.spec.params, **spec.params}
         try:
             job.version.check(params, at=ids.EPOCH)

@@ -9,7 +9,13 @@ import pytest
 
 from hetuflow_core.daemon import DaemonSpec, HttpProbe, Probe, Restart, RestartBackoff, Share, TcpProbe
 from hetuflow_core.errors import Invalid
-from hetuflow_core.jobfile import load_documents, parse_documents, schedule_document, schedule_from_document
+from hetuflow_core.jobfile import (
+    load_documents,
+    parse_documents,
+    raw_document,
+    schedule_document,
+    schedule_from_document,
+)
 from hetuflow_core.states import ScheduleKind
 
 SECOND = timedelta(seconds=1)
@@ -148,6 +154,16 @@ def test_keys_that_would_say_nothing_are_refused(beside: dict[str, Any]) -> None
 
 def test_one_of_the_kinds() -> None:
     assert faults({}, cron="@daily") == {"": "cron and daemon exclude each other: keep one of them."}
+
+
+def test_a_flow_is_no_daemon() -> None:
+    flow = {"nodes": [{"name": "a", "run": {"command": ["true"]}}]}
+    document = {"kind": "job", "name": "x", "flow": flow, "schedules": [{"name": "up", "daemon": {}}]}
+    with pytest.raises(Invalid) as refused:
+        load_documents([raw_document(document, "")], unsupported={})
+    (fault,) = refused.value.faults
+    assert fault.field == "schedules"
+    assert "nothing can keep it running" in fault.message
 
 
 def test_the_place_in_the_file_is_told() -> None:
