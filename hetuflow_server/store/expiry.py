@@ -64,6 +64,11 @@ async def _delete_unless_named(transactions: Transactions, id_: UUID) -> int:
 
 async def _delete_schedules(transactions: Transactions, ids: Sequence[UUID]) -> int:
     async with transactions.transaction() as connection:
+        # Slots that nobody has let go of yet hold their daemon back.
+        await connection.exec_driver_sql(
+            "DELETE FROM sched_daemon_slot WHERE schedule_id = ANY(%(ids)s::uuid[]) AND retired",
+            {"ids": list(ids)},
+        )
         deleted = await connection.exec_driver_sql(
             "DELETE FROM sched_schedule WHERE id = ANY(%(ids)s::uuid[]) AND deleted_at IS NOT NULL",
             {"ids": list(ids)},

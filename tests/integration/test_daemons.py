@@ -22,6 +22,7 @@ from hetuflow_server.services.doctor import Doctor
 from hetuflow_server.services.ownership import NotOwner, Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.store import daemons as store
+from hetuflow_server.store.expiry import delete_gone_schedules
 from hetuflow_server.stream.hints import daemons_topic
 from tests.support.daemons import Kept
 from tests.support.engine import WHO, Engine
@@ -530,3 +531,16 @@ async def test_the_doctor_revives_no_instance_beside_its_slot(kept: Kept) -> Non
     live = engine.all("SELECT slot FROM sched_task_instance")
     assert [row["slot"] for row in live] == [0]
     assert await doctor.examine(repair=False) == []
+
+
+async def test_a_deleted_daemon_is_forgotten_when_nothing_is_left_of_it(kept: Kept) -> None:
+    await kept.set({"replicas": 1})
+    engine = kept.engine
+    await engine.schedules.delete(WHO, (await engine.schedule("up")).id)
+    later = engine.now() + timedelta(days=1)
+    engine.rows.execute("DELETE FROM sched_task_instance")
+    engine.rows.execute("DELETE FROM sched_task")
+    assert await delete_gone_schedules(engine.database, later) == 0, "its slot has not been let go of"
+    await kept.settle()
+    assert await delete_gone_schedules(engine.database, later) == 1
+    assert kept.slots() == []
