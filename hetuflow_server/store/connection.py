@@ -1,7 +1,7 @@
 """One session of the database, and what a transaction hands out of it.
 
-psycopg does the work; this keeps what it costs per statement small: cursors and the shapes of rows are made
-once, and every statement is prepared when it is met a second time.
+Small transactions are kept cheap: BEGIN travels with the first statement, COMMIT may travel with the last,
+the shapes of rows are made once, and every statement is prepared when it is met a second time.
 """
 
 from __future__ import annotations
@@ -10,19 +10,25 @@ from collections import namedtuple
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import psycopg
 from psycopg import pq
-from psycopg.rows import no_result
+from psycopg.adapt import Transformer
+from psycopg.pq.abc import PGresult
 from psycopg.types.json import set_json_loads
 
 from hetuflow_server.store.arrays import register_arrays
+from hetuflow_server.store.dialogue import Dialogue
+from hetuflow_server.store.statements import Key, Prepared, translated
 
 V = TypeVar("V")
 
 _MOST_PREPARED = 300
+# The plan of a prepared statement does not fit the tables any more, or it is not prepared after all.
+_UNUSABLE = frozenset({"0A000", "26000"})
+_FORMATS = (pq.Format.TEXT, pq.Format.BINARY)
 
 
 # A plan made while the tables were small must still be right when they are not: no whole table is ever read.
@@ -35,13 +41,13 @@ _BY_KEY = {
 }
 
 
-def _set(settings: Mapping[bytes, bytes]) -> bytes:
-    return b"; ".join(b"SET %s = %s" % one for one in settings.items())
+def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    return tuple(b"SET %s = %s" % one for one in settings.items())
 
 
-def _reset(names: Iterable[bytes]) -> bytes:
+def _reset(names: Iterable[bytes]) -> tuple[bytes, ...]:
     """Back to what the operator chose."""
-    return b"; ".join(b"RESET " + name for name in names)
+    return tuple(b"RESET " + name for name in names)
 
 
 class Lane(Enum):
@@ -49,7 +55,7 @@ class Lane(Enum):
 
     ORDINARY = _reset([*_BY_KEY, b"synchronous_commit"])
     # Planned once and for all, by key: for statements that name every row they touch, however many there are.
-    PLANNED = _set(_BY_KEY) + b"; " + _reset([b"synchronous_commit"])
+    PLANNED = (*_set(_BY_KEY), *_reset([b"synchronous_commit"]))
     # The same, and a crash of the database may forget what was committed last: for what is harmless to lose.
     FORGETFUL = _set({**_BY_KEY, b"synchronous_commit": b"off"})
 
@@ -104,13 +110,22 @@ class Connection:
         self._session: Session | None = session
 
     async def exec_driver_sql(
-        self, statement: str, parameters: Mapping[str, Any] | None = None, *, binary: bool = False
+        self,
+        statement: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        binary: bool = False,
+        last: bool = False,
     ) -> Rows:
         """Execute one statement with `%(name)s` parameters, and read all of its result.
 
-        `binary` is quicker for many rows of ids and times; it is for columns of ordinary types only.
+        `binary` is quicker for many rows of ids and times; it is for columns of ordinary types only. `last`
+        commits with it, in the same round trip: nothing may follow in this transaction.
         """
-        return await self._open().execute(statement, parameters, binary=binary)
+        session = self._open()
+        if last:
+            self._session = None
+        return await session.execute(statement, parameters, binary=binary, last=last)
 
     async def copy(self, statement: str, rows: bytes) -> None:
         """Execute `COPY … FROM STDIN` with these rows."""
@@ -135,55 +150,140 @@ class Session:
     """One connection to the database, kept open from transaction to transaction."""
 
     def __init__(self, driver: psycopg.AsyncConnection[Any]) -> None:
-        self._driver = driver
         self.lane = Lane.ORDINARY
-        driver.prepare_threshold = 1
-        driver.prepared_max = _MOST_PREPARED
         set_json_loads(msgspec.json.decode, driver)
         register_arrays(driver)
-        # Made last: a cursor copies what its connection can adapt.
-        self._cursor = driver.cursor(row_factory=attribute_row)
+        # Made last: it copies what its connection can adapt.
+        self._adaptation = Transformer(driver)
+        self._dialogue = Dialogue(driver)
+        self._prepared = Prepared(_MOST_PREPARED)
+        # Said before the next statement, outside of its transaction.
+        self._beforehand: list[bytes] = []
+        # Whether statements are each a transaction of their own, and whether one of several has begun.
+        self._single = False
+        self._begun = False
+        # The place of the answer to a preparation under way, and the name it is for.
+        self._preparing: tuple[int, bytes] | None = None
 
     @property
     def closed(self) -> bool:
-        return self._driver.closed
+        return self._dialogue.closed
 
-    async def enter(self, lane: Lane, *, single: bool) -> None:
+    def enter(self, lane: Lane, *, single: bool) -> None:
         """Get ready for a transaction, or for statements that are each a transaction of their own."""
         if self.lane is not lane:
-            await self._driver.set_autocommit(True)
-            await self._driver.execute(lane.value, prepare=False)
+            self._beforehand += lane.value
             self.lane = lane
-        if self._driver.autocommit is not single:
-            await self._driver.set_autocommit(single)
+        self._single = single
 
-    async def execute(self, statement: str, parameters: Mapping[str, Any] | None, *, binary: bool) -> Rows:
-        cursor = self._cursor
-        await cursor.execute(statement.encode(), parameters, binary=binary)
-        result = cursor.pgresult
-        has_rows = result is not None and result.status == pq.ExecStatus.TUPLES_OK
-        return Rows(await cursor.fetchall() if has_rows else (), cursor.rowcount)
+    async def execute(
+        self, statement: str, parameters: Mapping[str, Any] | None, *, binary: bool, last: bool = False
+    ) -> Rows:
+        """Execute one statement: a transaction begins with its first and is committed with its `last`."""
+        dialogue = self._dialogue
+        # Before anything is said: what cannot be adapted is an error of its own.
+        spoken = self._adapted(statement, parameters)
+        self._say_beforehand()
+        if not (self._single or self._begun):
+            dialogue.say(b"BEGIN")
+            self._begun = True
+        place = self._say(spoken, binary=binary)
+        ends = last and not self._single
+        if ends:
+            dialogue.say(b"COMMIT")
+        dialogue.sync()
+        rows = self._read((await self._exchange(spoken.key))[place], binary=binary)
+        if ends:
+            self._begun = False
+        return rows
 
     async def copy(self, statement: str, rows: bytes) -> None:
-        async with self._cursor.copy(statement.encode()) as copy:
+        """Execute a COPY, which knows no pipeline: the driver does it, with everybody else out of the way."""
+        if not (self._single or self._begun):
+            self._say_beforehand()
+            self._dialogue.say(b"BEGIN")
+            self._begun = True
+            self._dialogue.sync()
+            await self._exchange()
+        async with (
+            self._dialogue.interrupted() as driver,
+            driver.cursor() as cursor,
+            cursor.copy(statement.encode()) as copy,
+        ):
             await copy.write(rows)
 
     async def commit(self) -> None:
-        await self._driver.commit()
+        await self._end(b"COMMIT")
 
     async def rollback(self) -> None:
-        await self._driver.rollback()
+        await self._end(b"ROLLBACK")
 
     async def close(self) -> None:
-        await self._driver.close()
+        await self._dialogue.close()
+
+    async def _end(self, how: bytes) -> None:
+        if self._begun:
+            self._dialogue.say(how)
+            self._dialogue.sync()
+            await self._exchange()
+            self._begun = False
+
+    def _adapted(self, statement: str, parameters: Mapping[str, Any] | None) -> _Spoken:
+        if parameters is None:
+            return _Spoken((statement, ()), statement.encode())
+        told, adaptation = translated(statement), self._adaptation
+        values = adaptation.dump_sequence([parameters[name] for name in told.names], told.formats)
+        return _Spoken((statement, adaptation.types or ()), told.text, values, adaptation.formats or ())
+
+    def _say_beforehand(self) -> None:
+        if self._beforehand:
+            for command in self._beforehand:
+                self._dialogue.say(command)
+            self._dialogue.sync()
+            self._beforehand = []
+
+    def _say(self, spoken: _Spoken, *, binary: bool) -> int:
+        key, text, values, formats = spoken
+        name = self._prepared.name_of(key)
+        if name is None:
+            name = self._prepared.worth_preparing(key)
+            if name is None:
+                return self._dialogue.say(text, values, key[1], formats, binary=binary)
+            self._preparing = (self._dialogue.prepare(name, text, key[1]), name)
+        return self._dialogue.say_prepared(name, values, formats, binary=binary)
+
+    async def _exchange(self, key: Key | None = None) -> list[PGresult]:
+        preparing, self._preparing = self._preparing, None
+        answers = await self._dialogue.exchange()
+        if key is not None and preparing is not None:
+            place, name = preparing
+            if answers[place].status == pq.ExecStatus.COMMAND_OK:
+                self._prepared.note(key, name)
+                self._beforehand += [b"DEALLOCATE " + gone for gone in self._prepared.surplus()]
+        error = self._dialogue.failure(answers)
+        if error is not None:
+            if key is not None and error.sqlstate in _UNUSABLE:
+                self._prepared.forget(key)
+            raise error
+        return answers
+
+    def _read(self, answer: PGresult, *, binary: bool) -> Rows:
+        touched = answer.command_tuples
+        rowcount = -1 if touched is None else touched
+        if answer.status != pq.ExecStatus.TUPLES_OK:
+            return Rows((), rowcount)
+        self._adaptation.set_pgresult(answer, set_loaders=True, format=_FORMATS[binary])
+        make = _row_maker(tuple([answer.fname(place) for place in range(answer.nfields)]))
+        return Rows(self._adaptation.load_rows(0, answer.ntuples, make), rowcount)
 
 
-def attribute_row(cursor: psycopg.AsyncCursor[Any]) -> Callable[[Sequence[Any]], Any]:
-    """Rows as tuples with names; `_mapping` is a row as a dictionary."""
-    result = cursor.pgresult
-    if result is None or result.status != pq.ExecStatus.TUPLES_OK:
-        return no_result
-    return _row_maker(tuple([result.fname(place) for place in range(result.nfields)]))
+class _Spoken(NamedTuple):
+    """A statement with its parameters as they travel."""
+
+    key: Key
+    text: bytes
+    values: Sequence[Any] = ()
+    formats: Sequence[pq.Format] = ()
 
 
 @cache

@@ -94,7 +94,9 @@ class Database:
 
     async def _connect(self) -> Session:
         try:
-            return Session(await psycopg.AsyncConnection.connect(self._url, **self._arguments))
+            return Session(
+                await psycopg.AsyncConnection.connect(self._url, autocommit=True, **self._arguments)
+            )
         except psycopg.Error as error:
             raise unreachable(error) from error
 
@@ -111,13 +113,7 @@ class Transaction:
 
     async def __aenter__(self) -> Connection:
         self._session = await self._pool.borrow(self._lane)
-        try:
-            await self._session.enter(self._lane, single=self._single)
-        except BaseException as error:
-            await self._pool.give_back(self._session, broken=True)
-            if isinstance(error, psycopg.Error) and lost_connection(error):
-                raise unreachable(error) from error
-            raise
+        self._session.enter(self._lane, single=self._single)
         self._connection = Connection(self._session)
         return self._connection
 

@@ -200,3 +200,76 @@ async def test_nobody_there_is_said_in_one_sentence() -> None:
     with pytest.raises(DatabaseUnreachable, match="cannot be reached") as raised:
         await nowhere.start()
     assert "secret" not in str(raised.value)
+
+
+async def test_the_last_statement_of_a_transaction_commits_it_or_all_is_undone(database: Database) -> None:
+    table = f"t_{uuid4().hex}"
+    async with database.transaction() as connection:
+        await connection.exec_driver_sql(f"CREATE TABLE {table} (n integer CHECK (n < 10))")
+        made = await connection.exec_driver_sql(f"INSERT INTO {table} VALUES (1) RETURNING n", last=True)
+        assert made.scalar_one() == 1
+        async with database.transaction() as other:
+            assert (await other.exec_driver_sql(f"SELECT n FROM {table}")).scalars() == [1]
+        with pytest.raises(RuntimeError, match="over"):
+            await connection.exec_driver_sql("SELECT 1")
+
+    async def fail_at_the_end() -> None:
+        async with database.transaction() as connection:
+            await connection.exec_driver_sql(f"INSERT INTO {table} VALUES (2)")
+            await connection.exec_driver_sql(f"INSERT INTO {table} VALUES (11)", last=True)
+
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await fail_at_the_end()
+    async with database.single() as connection:
+        assert (await connection.exec_driver_sql(f"SELECT n FROM {table}", last=True)).scalars() == [1]
+    async with database.single() as connection:
+        await connection.exec_driver_sql(f"DROP TABLE {table}")
+
+
+async def test_what_is_larger_than_any_buffer_goes_there_and_back(database: Database) -> None:
+    long = "x" * (8 << 20)
+    async with database.transaction() as connection:
+        found = await connection.exec_driver_sql("SELECT %(long)s::text || 'y'", {"long": long})
+    assert found.scalar_one() == long + "y"
+
+
+async def test_more_statements_than_are_kept_prepared_all_work_each_time(database: Database) -> None:
+    async with database.single() as connection:
+        for number in range(310):
+            for _ in range(3):
+                found = await connection.exec_driver_sql(f"SELECT %(n)s::integer + {number}", {"n": 1})
+                assert found.scalar_one() == number + 1
+        kept = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
+    assert 200 < kept.scalar_one() <= 301  # noqa: PLR2004 - as many as a session keeps, and this one
+
+
+async def test_a_prepared_statement_whose_table_was_changed_fails_once_at_most(database: Database) -> None:
+    table = f"t_{uuid4().hex}"
+    read = f"SELECT * FROM {table}"
+    async with database.single() as connection:
+        await connection.exec_driver_sql(f"CREATE TABLE {table} (n integer)")
+        for _ in range(3):
+            await connection.exec_driver_sql(read)
+        await connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN m integer")
+        with pytest.raises(psycopg.errors.FeatureNotSupported):
+            await connection.exec_driver_sql(read)
+        await connection.exec_driver_sql(read)
+        await connection.exec_driver_sql(f"DROP TABLE {table}")
+
+
+async def test_a_session_that_dies_in_a_statement_is_an_answer_to_whoever_waits(
+    database: Database, database_url: str
+) -> None:
+    async def sleep() -> None:
+        async with database.transaction() as connection:
+            started.set_result((await connection.exec_driver_sql(_BACKEND)).scalar_one())
+            await connection.exec_driver_sql("SELECT pg_sleep(600)")
+
+    started: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    sleeping = asyncio.create_task(sleep())
+    pid = await started
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as administrator:
+        await administrator.execute("SELECT pg_terminate_backend(%s)", [pid])
+    with pytest.raises(DatabaseUnreachable):
+        await asyncio.wait_for(sleeping, 30)
+    assert await _backend(database) != pid

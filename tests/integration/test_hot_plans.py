@@ -91,7 +91,8 @@ async def test_hot_statements_go_by_key_within_the_partitions_of_their_ids(
         await Partitions(database, spec).create([today + timedelta(days=day) for day in range(-12, 3)])
     with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as connection:
         for lane in (Lane.ORDINARY, Lane.PLANNED):
-            connection.execute(lane.value, prepare=False)
+            for command in lane.value:
+                connection.execute(command, prepare=False)
             for name, statement in STATEMENTS.items():
                 check(f"{name}, {lane}", explain(connection, statement), by_key=lane is Lane.PLANNED)
 
