@@ -87,6 +87,13 @@ class System:
         parts = urlsplit(self.url)
         return parts.hostname or "", parts.port or 0
 
+    def cpu_seconds(self) -> tuple[float, float]:
+        """What the server and PostgreSQL with all its sessions have used of the processors so far."""
+        postgres = self._postgres.pid
+        return _process_seconds(self.server_pid), _process_seconds(postgres) + sum(
+            map(_process_seconds, _children(postgres))
+        )
+
     @property
     def database_url(self) -> str:
         return self._database_url
@@ -250,6 +257,20 @@ class Process:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    listed = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text()
+    return [int(child) for child in listed.split()]
+
+
+def _process_seconds(pid: int) -> float:
+    """Of all threads, by the scheduler's own count, finer than clock ticks; 0 for one that is gone."""
+    try:
+        threads = list((Path("/proc") / str(pid) / "task").iterdir())
+        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+    except OSError:
+        return 0.0
 
 
 def wait_until(

@@ -7,15 +7,13 @@ machine: what is measured should be the server.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from bench.figure import BenchFailed
 
 _HEAD_END = b"\r\n\r\n"
-_LARGEST_ANSWER = 64 * 1024 * 1024
 
 
 class Connection:
@@ -24,20 +22,18 @@ class Connection:
         host, port = address
         common = {"Host": f"{host}:{port}", "Content-Type": "application/json", **headers}
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in common.items())
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._exchange: _Exchange | None = None
 
     async def __aenter__(self) -> Self:
-        self._reader, self._writer = await asyncio.open_connection(*self._address, limit=_LARGEST_ANSWER)
+        loop = asyncio.get_running_loop()
+        _, self._exchange = await loop.create_connection(_Exchange, *self._address)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._writer:
-            self._writer.close()
-            with contextlib.suppress(OSError):
-                await self._writer.wait_closed()
+        if self._exchange:
+            self._exchange.close()
 
     async def get(self, path: str) -> bytes:
         return await self._ask("GET", path, b"")
@@ -46,18 +42,72 @@ class Connection:
         return await self._ask("POST", path, body)
 
     async def _ask(self, method: str, path: str, body: bytes) -> bytes:
-        if self._reader is None or self._writer is None:
+        if self._exchange is None:
             raise RuntimeError("the connection is not open")
         head = f"{method} {path} HTTP/1.1\r\n{self._headers}Content-Length: {len(body)}\r\n\r\n"
-        self._writer.write(head.encode() + body)
-        try:
-            status, length = parse_head(await self._reader.readuntil(_HEAD_END))
-            answer = await self._reader.readexactly(length)
-        except asyncio.IncompleteReadError as error:
-            raise BenchFailed(f"The server closed the connection instead of answering {path}.") from error
+        status, answer = await self._exchange.ask(head.encode() + body, path)
         if not 200 <= status < 300:  # noqa: PLR2004  the range HTTP calls success
             raise BenchFailed(f"{method} {path} was answered with {status}: {answer[:500].decode()}")
         return answer
+
+
+class _Exchange(asyncio.Protocol):
+    """One request at a time; what comes in is gathered until it is a whole answer."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._path = ""
+        self._parts: list[bytes] = []
+        # Of the whole answer, once its head is there, and what came of it; the status beside it.
+        self._size = 0
+        self._came = 0
+        self._body_at = 0
+        self._status = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    async def ask(self, request: bytes, path: str) -> tuple[int, bytes]:
+        if self._transport is None or self._transport.is_closing():
+            raise BenchFailed(f"The server closed the connection instead of answering {path}.")
+        self._path = path
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return await self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._parts.append(data)
+        self._came += len(data)
+        if not self._size and not self._read_head():
+            return
+        if self._came >= self._size and self._answer is not None:
+            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            answer, self._answer = self._answer, None
+            self._parts, self._came, self._size = [], 0, 0
+            if not answer.done():
+                answer.set_result((self._status, whole[self._body_at :]))
+
+    def connection_lost(self, _error: Exception | None) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(
+                BenchFailed(f"The server closed the connection instead of answering {self._path}.")
+            )
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+    def _read_head(self) -> bool:
+        so_far = b"".join(self._parts)
+        end = so_far.find(_HEAD_END)
+        if end < 0:
+            return False
+        self._parts = [so_far]
+        self._body_at = end + len(_HEAD_END)
+        self._status, length = parse_head(so_far[:end])
+        self._size = self._body_at + length
+        return True
 
 
 def parse_head(head: bytes) -> tuple[int, int]:

@@ -156,6 +156,7 @@ class Poller:
             repeated=again is not None,
             free_slots=wanted,
             free_resources=self._runner.free_resources(),
+            running=self._runner.running_jobs(),
             wait_ms=wait_ms,
         )
         if wanted > self._runner.free_slots():
@@ -191,7 +192,11 @@ class Poller:
             return self._runner.free_slots() > 0 and not self._reports_go()
         # With more of something free there may be work for us that nobody would give us now.
         said = request.free_resources
-        return said is not None and lacking(self._runner.free_resources(), said) is not None
+        if said is not None and lacking(self._runner.free_resources(), said) is not None:
+            return True
+        # Or without a neighbour that it did not want.
+        there = self._runner.running_jobs()
+        return any(one not in there for one in request.running)
 
     async def _recover(self, error: HetuflowError) -> None:
         if not isinstance(error, Unanswered):

@@ -135,6 +135,12 @@ class StrideShares:
     def _deal(
         self, groups: Mapping[int, list[Head]], want: int, at_most: Mapping[Head, int], most_heads: int
     ) -> dict[Head, int]:
+        if len(groups) == 1:
+            (heads,) = groups.values()
+            if len(heads) == 1 and most_heads > 0:
+                # All there is goes to the only one there is; no need to count row by row.
+                rows = min(want, at_most.get(heads[0], want))
+                return {heads[0]: rows} if rows > 0 else {}
         turns = [
             (self._time[namespace], self._last_charge.get(namespace, 0), namespace) for namespace in groups
         ]

@@ -117,7 +117,9 @@ def milliseconds(at: datetime) -> int:
     """Return whole milliseconds since the epoch, exactly; refuses naive times and times out of range."""
     if at.tzinfo is None:
         raise ValueError("a time without an offset has no place on the time line")
-    value = (at - EPOCH) // timedelta(milliseconds=1)
+    since = at - EPOCH
+    # By hand: dividing by a timedelta takes three times as long, and claims do this three times a row.
+    value = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if not 0 <= value <= _MAX_MILLISECONDS:
         raise ValueError(f"{at.isoformat()} is outside the range of ids")
     return value

@@ -27,7 +27,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.agent_commands import CommandKind
-from hetuflow_core.placement import Resources
+from hetuflow_core.placement import Resources, RunningJob
 from hetuflow_core.states import AgentStatus, InstanceStatus
 
 P = TypeVar("P")
@@ -129,6 +129,8 @@ class Poll(msgspec.Struct, frozen=True):
     prefetch_ms: int = 2_000
     # What is left of its resources; all of them if it does not say.
     free_resources: Resources | None = None
+    # The jobs it has something of under way, each once: work may want not to be beside them.
+    running: list[RunningJob] = []
     # Sent before, and no answer came: whatever server gets it looks for what this request was given then.
     repeated: bool = False
 
@@ -219,6 +221,8 @@ class Assignment(msgspec.Struct, frozen=True):
     traceparent: str | None = None
     # What it takes of the agent's resources while it is there; zero takes nothing.
     resources: Resources = Resources()
+    # Of the job; the agent says them again in its polls.
+    labels: dict[str, str] = {}
     # Of a daemon: its slot, and what it is asked while it runs. Who is not alive is ended, with reason
     # `liveness_failed`; whether it is ready is told by heartbeat.
     slot: int | None = None

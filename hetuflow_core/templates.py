@@ -47,6 +47,11 @@ def references(template: str) -> tuple[tuple[tuple[str, ...], bool], ...]:
     return tuple((one.path, one.guarded) for one in _sandbox().references(template))
 
 
+def has_expression(template: str) -> bool:
+    """Whether rendering could change this text."""
+    return _OPENING in template
+
+
 def render(template: str, context: Mapping[str, Any]) -> str:
     """The text with every expression replaced; `context` holds JSON values by name."""
     _check_size(template)

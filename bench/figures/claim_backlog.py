@@ -27,11 +27,21 @@ INSERT INTO sched_placement (digest, requirements)
 SELECT decode(md5(n::text), 'hex'), jsonb_build_object('labels', jsonb_build_object('rack', n::text))
 FROM generate_series(1, %(classes)s) n RETURNING id"""
 
+# A class of which the agent could take everything, were there room for more.
+_LIMITED = """
+INSERT INTO sched_placement (digest, requirements, limit_scopes)
+VALUES ('full', '{}', ARRAY['tool:full']) RETURNING id"""
+_FULL = (
+    "INSERT INTO sched_limit (namespace_id, scope, max, in_use, named) VALUES (1, 'tool:full', 1, 1, true)"
+)
+
 _WAITING = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
-                                 status, priority, fire_at, due_at, lease_ms)
+                                 status, held_reason, priority, fire_at, due_at, lease_ms)
 SELECT gen_random_uuid(), gen_random_uuid(), 1, (%(placements)s::bigint[])[1 + n %% %(classes)s], %(job)s,
-       1, 1, 1, 'pending', 500, now() + %(due_in)s::interval, now() + %(due_in)s::interval, 300000
+       1, 1, 1, CASE WHEN %(paused)s THEN 'held' ELSE 'pending' END,
+       CASE WHEN %(paused)s THEN 'paused' END, 500,
+       now() + %(due_in)s::interval, now() + %(due_in)s::interval, 300000
 FROM generate_series(1, %(rows)s) n"""
 
 
@@ -43,6 +53,9 @@ class Surroundings:
     classes: int
     due_in: str
     snapshot: bool = False
+    # Under a limit that has no room, and of a job that is paused.
+    full: bool = False
+    paused: bool = False
 
 
 _SURROUNDINGS = (
@@ -51,6 +64,8 @@ _SURROUNDINGS = (
         "classes_10000", lambda rows: f"{rows:,} waiting of 10,000 other classes", 10_000, "-1 hour"
     ),
     Surroundings("foreign", lambda rows: f"{rows:,} waiting that fit no agent here", 1, "-1 hour"),
+    Surroundings("full", lambda rows: f"{rows:,} waiting under a full limit", 1, "-1 hour", full=True),
+    Surroundings("paused", lambda rows: f"{rows:,} held back, paused", 0, "-1 hour", paused=True),
     Surroundings("future", lambda rows: f"{rows:,} of the same class due tomorrow", 0, "1 day"),
     Surroundings("snapshot", lambda _: "a transaction left open", 0, "0", snapshot=True),
 )
@@ -83,7 +98,10 @@ async def _measure(context: Context) -> list[Scene]:
 
 def _fill(made: Scene, around: Surroundings, rows: int) -> None:
     with psycopg.connect(made.url, autocommit=True) as connection:
-        if around.classes:
+        if around.full:
+            connection.execute(_FULL)
+            placements = [id_ for (id_,) in connection.execute(_LIMITED)]
+        elif around.classes:
             placements = [id_ for (id_,) in connection.execute(_CLASSES, {"classes": around.classes})]
         else:
             found = connection.execute(
@@ -97,6 +115,7 @@ def _fill(made: Scene, around: Surroundings, rows: int) -> None:
                 "classes": len(placements),
                 "job": made.job,
                 "due_in": around.due_in,
+                "paused": around.paused,
                 "rows": rows,
             },
         )

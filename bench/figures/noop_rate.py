@@ -5,6 +5,10 @@ protocol over HTTP: poll, start, finish, and nothing in between. So the rate is 
 alone. Four agents take 50, 10 or 1 per poll; 64 agents with one slot each are the fleet whose requests only a
 server that gathers them can serve well.
 
+Agents may finish what runs within their own process without a start; that is measured beside it, as "finished
+directly". What the server, PostgreSQL and the simulated agents take of the processors for each instance is
+shown as well: it moves less with the neighbours than a rate does.
+
 Held against what PostgreSQL does for the bare queue in the same minute: R100 for batches, R1 for single rows
 (`bench/limits/queue.py`). The limit does less for each row: no start, no task row, no HTTP. A ratio of 1 is
 out of reach; what the ratio shows is how much of the database the server lets through.
@@ -12,6 +16,7 @@ out of reach; what the ratio shows is how much of the database the server lets t
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from bench.figure import Aim, Context, Figure, Limit, Line
@@ -29,8 +34,11 @@ class Fleet:
     slots: int
     limit: Shape
     aim: Aim
+    direct: bool = False
     rate: float = 0.0
     rates: list[float] = field(default_factory=list)
+    # Microseconds of processor for each instance: server, PostgreSQL, simulated agents.
+    costs: list[tuple[float, float, float]] = field(default_factory=list)
 
     @property
     def least_backlog(self) -> int:
@@ -39,13 +47,25 @@ class Fleet:
 
     @property
     def label(self) -> str:
-        return f"no-op, {self.agents} simulated agents, {self.slots} per poll"
+        how = ", finished directly" if self.direct else ""
+        return f"no-op, {self.agents} simulated agents, {self.slots} per poll{how}"
+
+    def cost_lines(self) -> list[Line]:
+        whose = ("server", "PostgreSQL", "simulated agents")
+        return [
+            Line(
+                f"processor time of {who} for each, {self.label}", "µs", [cost[place] for cost in self.costs]
+            )
+            for place, who in enumerate(whose)
+        ]
 
 
 def measure(context: Context) -> Figure:
     fleets = [
         Fleet(4, 50, R100, Aim(0.35, at_least=True)),
+        Fleet(4, 50, R100, Aim(0.35, at_least=True), direct=True),
         Fleet(4, 10, R100, Aim(0.2, at_least=True)),
+        Fleet(4, 10, R100, Aim(0.2, at_least=True), direct=True),
         Fleet(4, 1, R1, Aim(0.1, at_least=True)),
         Fleet(64, 1, R1, Aim(0.4, at_least=True)),
     ]
@@ -56,6 +76,7 @@ def measure(context: Context) -> Figure:
         limit.warm_up()
     for fleet in fleets:
         fleet.rate, _ = _drained(context, job, fleet, fleet.least_backlog)
+        fleet.costs.clear()
     created = []
     for repetition in range(context.pace.repetitions):
         for shape, limit in limits.items():
@@ -73,6 +94,7 @@ def measure(context: Context) -> Figure:
         Line(fleet.label, "/s", fleet.rates, Limit(fleet.limit.label, limits[fleet.limit].values), fleet.aim)
         for fleet in fleets
     ]
+    lines += [line for fleet in fleets for line in fleet.cost_lines()]
     return Figure("noop", [*lines, Line("tasks created through POST /runs, ≤ 1,000 per call", "/s", created)])
 
 
@@ -82,6 +104,13 @@ def _drained(context: Context, job: str, fleet: Fleet, backlog: int) -> tuple[fl
 
     async def run() -> float:
         async with simulated_agents(context.system, fleet.agents, fleet.slots) as agents:
-            return await drain(agents, backlog)
+            before = (*context.system.cpu_seconds(), time.process_time())
+            seconds = await drain(agents, backlog, direct=fleet.direct)
+            after = (*context.system.cpu_seconds(), time.process_time())
+            server, postgres, own = (
+                (there - here) / backlog * 1e6 for here, there in zip(before, after, strict=True)
+            )
+            fleet.costs.append((server, postgres, own))
+            return seconds
 
     return backlog / in_event_loop(run), backlog / creating

@@ -20,7 +20,7 @@ from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.slots import Slots
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.messages import Assignment, Cancel, HeartbeatKept, Held
-from hetuflow_core.placement import Resources, free, total
+from hetuflow_core.placement import Resources, RunningJob, free, total
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner")
 
@@ -154,6 +154,15 @@ class Runner:
         return free(
             self._resources, total(one.assignment.resources for one in self.attempts() if not one.worked)
         )
+
+    def running_jobs(self) -> list[RunningJob]:
+        """The jobs something is under way of, each once."""
+        there = {
+            (one.assignment.namespace, one.assignment.job): one.assignment
+            for one in self.attempts()
+            if not one.worked
+        }
+        return [RunningJob(one.namespace, one.job, one.labels) for one in there.values()]
 
     def accept(self, assignments: Iterable[Assignment]) -> int:
         """Begin these; one that is held already is the same answer again."""

@@ -1,4 +1,4 @@
-"""A job's `placement`: labels, affinity, tolerations, resources and pool."""
+"""A job's `placement`: labels, affinity, anti-affinity, tolerations, resources and pool."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from hetuflow_core.jobfile.given import LABEL_KEY, Given, Section, each
 from hetuflow_core.jobfile.unsupported import supported
 from hetuflow_core.placement import (
     Affinity,
+    AntiAffinity,
     Effect,
     Expression,
+    Neighbour,
     Operator,
     Preference,
     Requirements,
     Resources,
     Toleration,
     TolerationOperator,
+    UnlikedNeighbour,
     normalised,
 )
 
@@ -32,7 +35,7 @@ _MOST_WEIGHT: Final = 100
 
 
 def read_requirements(given: Given, unsupported: Mapping[str, str]) -> Requirements | None:
-    section = given.section(("labels", "affinity", "tolerations", "resources", "pool"))
+    section = given.section(("labels", "affinity", "anti_affinity", "tolerations", "resources", "pool"))
     if section is None:
         return None
     section = supported(section, "placement.", unsupported)
@@ -40,6 +43,7 @@ def read_requirements(given: Given, unsupported: Mapping[str, str]) -> Requireme
         Requirements(
             labels=section.read("labels", Given.labels, {}),
             affinity=section.read("affinity", _affinity, Affinity()),
+            anti_affinity=section.read("anti_affinity", _anti_affinity, AntiAffinity()),
             tolerations=section.read("tolerations", lambda given: each(given, _toleration), ()),
             resources=section.read("resources", _resources, Resources()),
             pool=section.read("pool", lambda given: given.matching(_POOL, "the name of a pool"), None),
@@ -55,6 +59,39 @@ def _affinity(given: Given) -> Affinity | None:
         required=section.read("required", lambda given: each(given, _expression), ()),
         preferred=section.read("preferred", lambda given: each(given, _preference), ()),
     )
+
+
+def _anti_affinity(given: Given) -> AntiAffinity | None:
+    section = given.section(("required", "preferred"))
+    if section is None:
+        return None
+    return AntiAffinity(
+        required=section.read("required", lambda given: each(given, _neighbour), ()),
+        preferred=section.read("preferred", lambda given: each(given, _unliked), ()),
+    )
+
+
+def _neighbour(given: Given) -> Neighbour | None:
+    section = given.section(("jobs", "labels"))
+    return _jobs(section) if section else None
+
+
+def _unliked(given: Given) -> UnlikedNeighbour | None:
+    section = given.section(("weight", "jobs", "labels"))
+    meant = _jobs(section) if section else None
+    if section is None or meant is None:
+        return None
+    weight = section.require("weight", lambda given: given.integer(1, _MOST_WEIGHT), "say what it is worth")
+    return None if weight is None else UnlikedNeighbour(weight=weight, jobs=meant.jobs, labels=meant.labels)
+
+
+def _jobs(section: Section) -> Neighbour | None:
+    jobs: tuple[str, ...] = section.read("jobs", lambda given: each(given, Given.words), ())
+    labels: dict[str, str] = section.read("labels", Given.labels, {})
+    if not jobs and not labels:
+        section.given.refuse("say which jobs are meant: by their names in jobs, by labels, or both.")
+        return None
+    return Neighbour(jobs=jobs, labels=labels)
 
 
 def _expression(given: Given) -> Expression | None:

@@ -1,8 +1,8 @@
 """Placement: what work asks of an agent, and whether, how well and how soon an agent may take it.
 
 `requirements.py` has what a job asks and its canonical form, `agents.py` what is known of an agent,
-`filters.py` and `scores.py` the reasons, `judging.py` the decision, `verdicts.py` its cache, `stock.py` what
-of a batch fits. All of it is pure.
+`filters.py` and `scores.py` the reasons, `apart.py` unwanted neighbours, `judging.py` the decision,
+`verdicts.py` its cache, `stock.py` what of a batch fits. All of it is pure.
 """
 
 from hetuflow_core.placement.agents import (
@@ -12,6 +12,7 @@ from hetuflow_core.placement.agents import (
     automatic_labels,
     parse_taint,
 )
+from hetuflow_core.placement.apart import RunningJob, discomfort, unwanted
 from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
 from hetuflow_core.placement.judging import (
     FILTER_ENTRY_POINTS,
@@ -26,14 +27,17 @@ from hetuflow_core.placement.requirements import (
     DEFAULT_POOL,
     MOST_MEMORY,
     Affinity,
+    AntiAffinity,
     Effect,
     Expression,
+    Neighbour,
     Operator,
     Preference,
     Requirements,
     Resources,
     Toleration,
     TolerationOperator,
+    UnlikedNeighbour,
     adjusted,
     canonical_requirements,
     digest,
@@ -54,19 +58,23 @@ __all__ = [
     "STANDARD_SCORES",
     "Affinity",
     "AgentFacts",
+    "AntiAffinity",
     "Effect",
     "Expression",
     "Filter",
+    "Neighbour",
     "Operator",
     "Placement",
     "Preference",
     "Refusal",
     "Requirements",
     "Resources",
+    "RunningJob",
     "Score",
     "Taint",
     "Toleration",
     "TolerationOperator",
+    "UnlikedNeighbour",
     "Verdict",
     "Verdicts",
     "adjusted",
@@ -74,6 +82,7 @@ __all__ = [
     "automatic_labels",
     "canonical_requirements",
     "digest",
+    "discomfort",
     "evicting_taint",
     "fit_batch",
     "free",
@@ -85,4 +94,5 @@ __all__ = [
     "times",
     "tolerates",
     "total",
+    "unwanted",
 ]

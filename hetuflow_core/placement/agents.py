@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.errors import Invalid
+from hetuflow_core.placement.apart import RunningJob
 from hetuflow_core.placement.requirements import Effect, Resources
 
 _TAINT: Final = re.compile(
@@ -51,6 +52,7 @@ class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     in_use: Resources = Resources()
     load: int = 0  # instances running or reserved
+    running: tuple[RunningJob, ...] = ()
 
 
 def automatic_labels(*, os: str, arch: str, hostname: str) -> dict[str, str]:

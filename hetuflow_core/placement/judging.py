@@ -10,6 +10,7 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_core.placement.agents import AgentFacts
+from hetuflow_core.placement.apart import unwanted
 from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
 from hetuflow_core.placement.requirements import Requirements
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
@@ -21,6 +22,7 @@ SCORE_ENTRY_POINTS: Final = "hetuflow.placement.scores"
 # Long enough for a better agent to ask, short enough that nobody minds if none does.
 LONGEST_DELAY: Final = timedelta(seconds=3)
 _TARGET: Final = "target"
+_APART: Final = "anti_affinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Placement:
     def __init__(
         self, filters: Sequence[Filter] = STANDARD_FILTERS, scores: Sequence[Score] = STANDARD_SCORES
     ) -> None:
-        _refuse_repetition("filter", [_TARGET, *(filter_.name for filter_ in filters)])
+        _refuse_repetition("filter", [_TARGET, _APART, *(filter_.name for filter_ in filters)])
         _refuse_repetition("score", [score.name for score in scores])
         for score in scores:
             if not score.weight > 0:
@@ -58,15 +60,27 @@ class Placement:
         return Placement((*self.filters, *filters), (*self.scores, *scores))
 
     def first_refusal(
-        self, requirements: Requirements, agent: AgentFacts, *, target_agent_id: UUID | None = None
+        self,
+        requirements: Requirements,
+        agent: AgentFacts,
+        *,
+        target_agent_id: UUID | None = None,
+        namespace: str | None = None,
     ) -> Refusal | None:
-        """Why the agent may not take it, or None; work with a target may go nowhere else."""
+        """Why the agent may not take it, or None; work with a target may go nowhere else.
+
+        With the `namespace` of the work what the agent runs right now is looked at as well.
+        """
         if target_agent_id is not None and target_agent_id != agent.agent_id:
             return Refusal(_TARGET, "is not the agent this work is for")
         for filter_ in self.filters:
             reason = filter_.refuses(requirements, agent)
             if reason is not None:
                 return Refusal(filter_.name, reason)
+        neighbours = [job for job in agent.running if job.namespace == namespace]
+        unwanted_job = unwanted(requirements.anti_affinity, neighbours)
+        if unwanted_job is not None:
+            return Refusal(_APART, f"runs the job {unwanted_job.job}, which this work is kept apart from")
         return None
 
     def score(self, requirements: Requirements, agent: AgentFacts) -> float:

@@ -23,6 +23,7 @@ MOST_MEMORY: Final = 1 << 50
 
 C = TypeVar("C", "Expression", "Preference")
 E = TypeVar("E", "Expression", "Toleration")
+U = TypeVar("U", "Neighbour", "UnlikedNeighbour")
 
 
 class Operator(StrEnum):
@@ -71,6 +72,28 @@ class Affinity(msgspec.Struct, frozen=True, kw_only=True):
     preferred: tuple[Preference, ...] = ()
 
 
+class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs of the same namespace: of one of these names, with all of these labels; empty asks nothing."""
+
+    jobs: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class UnlikedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
+    """Neighbours that are put up with if need be, and how much it is worth to have none of them."""
+
+    weight: int
+    jobs: tuple[str, ...] = ()
+    labels: dict[str, str] = {}
+
+
+class AntiAffinity(msgspec.Struct, frozen=True, kw_only=True):
+    """What an agent should not be running when it takes this work."""
+
+    required: tuple[Neighbour, ...] = ()
+    preferred: tuple[UnlikedNeighbour, ...] = ()
+
+
 class Toleration(msgspec.Struct, frozen=True, kw_only=True):
     """Taints this work puts up with; no key means every key, no effect means every effect."""
 
@@ -91,13 +114,13 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """A job's `placement`; the default fits every agent of the default pool.
 
-    What runs on an agent is no part of this: verdicts hold per class and agent until the agent itself
-    changes, and a class knows no jobs. Anti-affinity is `NotIn` and `DoesNotExist` on the agent's labels; to
-    keep work apart from other work there are limits, `concurrency` and resources.
+    Verdicts hold per class and agent until the agent itself changes. What it runs changes all the time, so
+    anti-affinity is no part of them: like resources it is looked at whenever work is dealt.
     """
 
     labels: dict[str, str] = {}
     affinity: Affinity = Affinity()
+    anti_affinity: AntiAffinity = AntiAffinity()
     tolerations: tuple[Toleration, ...] = ()
     resources: Resources = Resources()
     pool: str | None = None
@@ -118,6 +141,7 @@ def normalised(requirements: Requirements) -> Requirements:
                 sorted((_normalised_condition(p) for p in affinity.preferred), key=msgspec.json.encode)
             ),
         ),
+        anti_affinity=_normalised_apart(requirements.anti_affinity),
         tolerations=_distinct(requirements.tolerations),
         resources=msgspec.structs.replace(requirements.resources, cpu=round(requirements.resources.cpu, 3)),
         pool=None if requirements.pool == DEFAULT_POOL else requirements.pool,
@@ -137,6 +161,14 @@ def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
                 {
                     "required": [_condition(e) for e in normal.affinity.required],
                     "preferred": [{"weight": p.weight, **_condition(p)} for p in normal.affinity.preferred],
+                }
+            ),
+            "anti_affinity": _without_empty(
+                {
+                    "required": [_neighbour(one) for one in normal.anti_affinity.required],
+                    "preferred": [
+                        {"weight": one.weight, **_neighbour(one)} for one in normal.anti_affinity.preferred
+                    ],
                 }
             ),
             "tolerations": [_toleration(toleration) for toleration in normal.tolerations],
@@ -186,6 +218,21 @@ def _normalised_condition(condition: C) -> C:
     return msgspec.structs.replace(condition, values=tuple(sorted(set(condition.values))))
 
 
+def _normalised_apart(apart: AntiAffinity) -> AntiAffinity:
+    required = {msgspec.json.encode(one): one for one in map(_normalised_neighbour, apart.required)}
+    return AntiAffinity(
+        required=tuple(required[key] for key in sorted(required)),
+        # Two equal ones are worth more than one, as with affinity.
+        preferred=tuple(sorted(map(_normalised_neighbour, apart.preferred), key=msgspec.json.encode)),
+    )
+
+
+def _normalised_neighbour(one: U) -> U:
+    return msgspec.structs.replace(
+        one, jobs=tuple(sorted(set(one.jobs))), labels=dict(sorted(one.labels.items()))
+    )
+
+
 def _distinct(conditions: Iterable[E]) -> tuple[E, ...]:
     return tuple(sorted(set(conditions), key=msgspec.json.encode))
 
@@ -194,6 +241,10 @@ def _condition(condition: Expression | Preference) -> dict[str, Any]:
     return _without_empty(
         {"key": condition.key, "operator": condition.operator.value, "values": list(condition.values)}
     )
+
+
+def _neighbour(one: Neighbour | UnlikedNeighbour) -> dict[str, Any]:
+    return _without_empty({"jobs": list(one.jobs), "labels": one.labels})
 
 
 def _toleration(toleration: Toleration) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable, Set as AbstractSet
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -15,6 +16,10 @@ from hetuflow_core.placement.requirements import Requirements
 class _Judged:
     version: int
     verdicts: dict[int, Verdict] = field(default_factory=dict)
+    # Those of its classes that it may take.
+    fitting: set[int] = field(default_factory=set)
+    # The growing set of classes all of which are judged here, and its size then.
+    complete_at: tuple[int, int] | None = None
 
 
 class Verdicts:
@@ -43,10 +48,35 @@ class Verdicts:
             return found
         verdict = self._placement.verdict(requirements, agent)
         judged.verdicts[placement_id] = verdict
+        if verdict.refusal is None:
+            judged.fitting.add(placement_id)
         self._count += 1
         if self._count > self._most:
             self._make_room()
         return verdict
+
+    def fitting(
+        self,
+        classes: AbstractSet[int],
+        ever: AbstractSet[int],
+        requirements_of: Callable[[int], Requirements],
+        agent: AgentFacts,
+    ) -> AbstractSet[int]:
+        """Those of these classes that the agent may take.
+
+        `ever` holds them and only grows: once all of it is judged, asking again costs next to nothing.
+        """
+        judged = self._of_agent(agent)
+        key = (id(ever), len(ever))
+        # Before more is judged, which may have to make room.
+        found = classes & judged.fitting
+        if judged.complete_at != key:
+            unknown = ever - judged.verdicts.keys()
+            found |= {one for one in unknown if self.of(one, requirements_of(one), agent).refusal is None}
+            judged = self._of_agent(agent)
+            if judged.verdicts.keys() >= ever:
+                judged.complete_at = key
+        return classes & found
 
     def forget_agent(self, agent_id: UUID) -> None:
         judged = self._judged.pop(agent_id, None)
@@ -55,6 +85,8 @@ class Verdicts:
 
     def forget_class(self, placement_id: int) -> None:
         for judged in self._judged.values():
+            judged.fitting.discard(placement_id)
+            judged.complete_at = None
             if judged.verdicts.pop(placement_id, None) is not None:
                 self._count -= 1
 
@@ -76,5 +108,8 @@ class Verdicts:
             self.forget_agent(oldest_id)
             return
         # One agent alone has more classes than there is room for: its oldest verdict goes.
-        del oldest.verdicts[next(iter(oldest.verdicts))]
+        first = next(iter(oldest.verdicts))
+        del oldest.verdicts[first]
+        oldest.fitting.discard(first)
+        oldest.complete_at = None
         self._count -= 1

@@ -12,7 +12,8 @@ import os
 import re
 import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TextIO, get_args
 
@@ -58,10 +59,18 @@ _SECRETS_IN_TEXT: Final = (
     (re.compile(rf"({_WORDS}[\"']\s?:\s?)(?:'[^']*'|\"[^\"]*\")", re.IGNORECASE), rf'\1"{MASK}"'),
 )
 
+_request: ContextVar[Mapping[str, str]] = ContextVar("request", default={})  # noqa: B039 - never changed
+
+
+def _merge_request(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    return {**_request.get(), **event}
+
+
 # One list for every call: a logger that has cached it sees what `structlog.testing.capture_logs` does to it.
 _TO_STANDARD_LIBRARY: Final[list[Processor]] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
+    _merge_request,
     structlog.stdlib.PositionalArgumentsFormatter(),
     structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
 ]
@@ -88,9 +97,22 @@ def configure_logging(
     )
 
 
-def bind_request(*, request_id: str, trace_id: str) -> AbstractContextManager[None]:
-    """Put both ids on every line logged within the block, also by tasks started in it."""
-    return structlog.contextvars.bound_contextvars(request_id=request_id, trace_id=trace_id)
+class bind_request:  # noqa: N801 - used as a verb: `with bind_request(…):`
+    """Put both ids on every line logged within the block, also by tasks started in it.
+
+    One variable for both: structlog's own, with one for each, take ten times as long, at every request.
+    """
+
+    __slots__ = ("_ids", "_token")
+
+    def __init__(self, *, request_id: str, trace_id: str) -> None:
+        self._ids = {"request_id": request_id, "trace_id": trace_id}
+
+    def __enter__(self) -> None:
+        self._token = _request.set(self._ids)
+
+    def __exit__(self, *_: object) -> None:
+        _request.reset(self._token)
 
 
 def redact_text(text: str) -> str:
@@ -147,7 +169,7 @@ def _formatter(log_format: LogFormat, *, on_terminal: bool) -> logging.Formatter
         # Pure ASCII: whatever the stream's encoding is, the line stays JSON.
         renderer = structlog.processors.JSONRenderer(serializer=json.dumps, default=repr)
     return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=[structlog.contextvars.merge_contextvars],
+        foreign_pre_chain=[structlog.contextvars.merge_contextvars, _merge_request],
         processors=[
             _add_origin,
             structlog.processors.StackInfoRenderer(),

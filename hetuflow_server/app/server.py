@@ -227,7 +227,7 @@ class Services:
             database, self.hints, self.settler, clock, require_approval=settings.agents.require_approval
         )
         self.mailroom = Mailroom(database, self.hints, self.sessions, clock)
-        self.dispatcher = Dispatcher(database, self.hints, clock, self.capacity, self.settler)
+        self.dispatcher = Dispatcher(database, self.hints, clock, self.capacity, self.settler, versions)
         assignments = Assignments(database, versions, self.capacity.classes, self.settler, self.hints)
         self.artifacts = Artifacts(
             database, self.sessions, clock, file_cap=artifact_cap, cap=4 * artifact_cap

@@ -15,6 +15,7 @@ from hetuflow_core.permissions import Rights, rights_of
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access_tokens import AccessClaims, AccessTokens, looks_like_jwt
 from hetuflow_server.services.api_keys import rights_of_key
+from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.credentials import (
     AGENT_TOKEN_MARK,
     API_KEY_MARK,
@@ -40,6 +41,7 @@ from hetuflow_server.store.database import Connection, Database
 _PEOPLE_BELIEVED_SECONDS: Final = 1.0
 _AGENTS_BELIEVED_SECONDS: Final = 5.0
 _MOST_BELIEVED: Final = 10_000
+_MOST_READ: Final = 500
 
 C = TypeVar("C")
 
@@ -78,6 +80,8 @@ class Access:
         self._keys: _Believed[_Known] = _Believed(clock, _PEOPLE_BELIEVED_SECONDS)
         self._agents: _Believed[AgentCredential] = _Believed(clock, _AGENTS_BELIEVED_SECONDS)
         self._used: set[UUID] = set()
+        # Agents that come back together are looked up together: one by one they would use up all connections.
+        self._reading = Coalescer("tokens", self._read_tokens, most=_MOST_READ, weigh=lambda _: 1)
 
     async def principal(self, credential: str | None, source: str | None = None) -> Principal:
         """Return who asks, from where; refuse who is unknown, and who asks too often."""
@@ -141,13 +145,17 @@ class Access:
             return await self._remote_agent(credential)
         prefix, digest = parse_credential(credential, AGENT_TOKEN_MARK)
         if (agent := self._agents.get(prefix, digest)) is None:
-            async with self._database.transaction() as connection:
-                row = await store.valid_agent_token(connection, prefix)
+            row = await self._reading.ask(prefix)
             if row is None or not hmac.compare_digest(row.digest, digest):
                 raise unknown_credential()
             agent = AgentCredential(row.id, row.namespaces)
             self._agents.put(prefix, digest, agent)
         return agent
+
+    async def _read_tokens(self, prefixes: Sequence[str]) -> list[store.AgentTokenRow | None]:
+        async with self._database.single() as connection:
+            found = await store.valid_agent_tokens(connection, sorted(set(prefixes)))
+        return [found.get(prefix) for prefix in prefixes]
 
     async def _remote_agent(self, credential: str) -> AgentCredential:
         """Return an agent that a verifier vouches for; it has a row like a token, which can be revoked."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-from hetuflow_core.placement import AgentFacts, Resources
-from hetuflow_server.store.records import Claimed
+from hetuflow_core.placement import AgentFacts, Resources, RunningJob
+from hetuflow_server.store.records import Claimed, Recipient
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class Asker:
     prefetch: timedelta
     # What is left of the agent's resources, as it says itself; all of them if it does not.
     free_resources: Resources = field(default_factory=Resources)
+    # What it has under way, by namespace, as it says itself.
+    running: Mapping[int, Sequence[RunningJob]] = field(default_factory=dict)
     # Whether this very request may have been given something before, by an answer that was lost.
     repeated: bool = True
     # Whether it may be dealt rows: not before it was looked at whether it was given some before.
@@ -41,6 +44,10 @@ class Asker:
     answer: asyncio.Future[Dealt] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     # Done after its first round; until then what it may have been given before is looked for.
     looked: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    recipient: Recipient = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.recipient = Recipient(self.facts.agent_id, self.session_id, self.request_id)
 
     @property
     def new(self) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Self
+from uuid import UUID
 
 import structlog
 
@@ -11,8 +14,8 @@ from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
 from hetuflow_core.placement import Resources
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.daemon_probes import NO_PROBES, DaemonProbes
-from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.daemon_probes import NO_PROBES, DaemonProbes, Probes
+from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import transitions
@@ -23,6 +26,7 @@ from hetuflow_server.stream.hints import Hints
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.claims")
 
 _ALMOST_A_MILLISECOND = timedelta(microseconds=999)
+_MOST_MOULDS = 10_000
 
 
 class Assignments:
@@ -40,67 +44,117 @@ class Assignments:
         self._settler = settler
         self._hints = hints
         self._probes = DaemonProbes(database)
+        # By job, version, and node of its flow.
+        self._moulds: dict[tuple[UUID, int, str | None], _Mould] = {}
 
     async def make(self, claimed: Sequence[Claimed]) -> list[m.Assignment]:
         """Render what was claimed; what cannot be rendered ends here as failed, with the reason."""
         if not claimed:
             return []
-        resources = await self._resources(claimed)
+        await self._learn(claimed)
         probes = await self._probes.of(claimed)
         made, broken = [], []
+        moulds: dict[tuple[int, int, str | None], _Mould] = {}
         for row in claimed:
             node = row.flow_node if row.flow_context is not None else None
-            version = await self._versions.find(self._database, row.job_id, row.job_version, node)
+            # The number inside an id compares quicker than the id.
+            key = (row.job_id.int, row.job_version, node)
+            mould = moulds.get(key)
+            if mould is None:
+                version = await self._versions.find(self._database, row.job_id, row.job_version, node)
+                mould = moulds[key] = self._mould(version, node)
             try:
-                run = version.render(
-                    row.params or {},
-                    task_id=row.task_id,
-                    attempt=row.attempt,
-                    fire_at=row.fire_at,
-                    seen=row.flow_context,
-                )
+                run = mould.run or _rendered(mould.version, row)
             except Invalid as error:
                 broken.append(_broken(row, error))
                 continue
-            made.append(
-                m.Assignment(
-                    instance_id=row.id,
-                    task_id=row.task_id,
-                    token=row.token,
-                    claim_no=row.claim_no,
-                    namespace=version.namespace,
-                    job=version.name,
-                    job_version=row.job_version,
-                    attempt=row.attempt,
-                    fire_at=ids.milliseconds(row.fire_at),
-                    # Cut up, not down: an agent starts at the instant and never before.
-                    due_at=ids.milliseconds(row.due_at + _ALMOST_A_MILLISECOND),
-                    reserved_until=ids.milliseconds(row.reserved_until),
-                    run=run,
-                    timeout_ms=_milliseconds(version.timeout),
-                    kill_grace_ms=version.kill_grace // timedelta(milliseconds=1),
-                    lease_ms=row.lease_ms,
-                    on_lost=version.on_lost,
-                    traceparent=row.traceparent,
-                    resources=resources[row.placement_id],
-                    slot=row.slot,
-                    liveness=probes.get(row.id, NO_PROBES).liveness,
-                    readiness=probes.get(row.id, NO_PROBES).readiness,
-                ),
-            )
+            asked = NO_PROBES if row.slot is None else probes.get(row.id, NO_PROBES)
+            resources = self._classes.of(row.placement_id).resources
+            made.append(_assignment(row, mould, run, resources, asked))
         if broken:
             async with self._database.transaction() as connection:
                 settled = await self._settler.settle(connection, broken, transitions.finish)
             self._hints.give(settled.hints)
         return made
 
-    async def _resources(self, claimed: Sequence[Claimed]) -> dict[int, Resources]:
-        """Return {class: what it takes of an agent}; as it was changed by a retry, not as in the job."""
+    async def _learn(self, claimed: Sequence[Claimed]) -> None:
+        """Know the classes of what was claimed: as a retry changed them, not as in the job."""
         wanted = {row.placement_id for row in claimed}
         if any(self._classes.get(one) is None for one in wanted):
             async with self._database.transaction() as connection:
                 await self._classes.learn(connection, wanted)
-        return {one: self._classes.of(one).resources for one in wanted}
+
+    def _mould(self, version: JobVersion, node: str | None) -> _Mould:
+        key = (version.job_id, version.version, node)
+        mould = self._moulds.get(key)
+        if mould is None:
+            if len(self._moulds) >= _MOST_MOULDS:
+                self._moulds.clear()
+            mould = self._moulds[key] = _Mould.of(version)
+        return mould
+
+
+@dataclass(frozen=True, slots=True)
+class _Mould:
+    """What all assignments of a job version share, worked out once."""
+
+    version: JobVersion
+    # None: it has to be rendered for each.
+    run: m.RunSpec | None
+    timeout_ms: int | None
+    kill_grace_ms: int
+    on_lost: str
+
+    @classmethod
+    def of(cls, version: JobVersion) -> Self:
+        return cls(
+            version,
+            version.plain_run(),
+            _milliseconds(version.timeout),
+            version.kill_grace // timedelta(milliseconds=1),
+            version.on_lost,
+        )
+
+
+def _rendered(version: JobVersion, row: Claimed) -> m.RunSpec:
+    return version.render(
+        row.params or {},
+        task_id=row.task_id,
+        attempt=row.attempt,
+        fire_at=row.fire_at,
+        seen=row.flow_context,
+    )
+
+
+def _assignment(
+    row: Claimed, mould: _Mould, run: m.RunSpec, resources: Resources, probes: Probes
+) -> m.Assignment:
+    version = mould.version
+    return m.Assignment(
+        instance_id=row.id,
+        task_id=row.task_id,
+        token=row.token,
+        claim_no=row.claim_no,
+        namespace=version.namespace,
+        job=version.name,
+        job_version=row.job_version,
+        attempt=row.attempt,
+        fire_at=ids.milliseconds(row.fire_at),
+        # Cut up, not down: an agent starts at the instant and never before.
+        due_at=ids.milliseconds(row.due_at + _ALMOST_A_MILLISECOND),
+        reserved_until=ids.milliseconds(row.reserved_until),
+        run=run,
+        timeout_ms=mould.timeout_ms,
+        kill_grace_ms=mould.kill_grace_ms,
+        lease_ms=row.lease_ms,
+        on_lost=mould.on_lost,
+        traceparent=row.traceparent,
+        resources=resources,
+        labels=version.spec.labels,
+        slot=row.slot,
+        liveness=probes.liveness,
+        readiness=probes.readiness,
+    )
 
 
 def _broken(row: Claimed, error: Invalid) -> Ending:

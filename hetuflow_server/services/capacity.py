@@ -50,10 +50,10 @@ class Capacity:
 
     async def take(self, connection: Connection, rows: Sequence[Claimable]) -> Admission:
         """Take what these rows need, as far as there is room, in their order."""
+        if not self._limited(rows):
+            return EVERYBODY
         needs = [self._needs(row) for row in rows]
         wanted = Counter(scope for scopes in needs for scope in scopes)
-        if not wanted:
-            return EVERYBODY
         got = await limits.take(connection, wanted)
         admitted, unused = admit(needs, got)
         await limits.give_back(connection, unused)
@@ -77,8 +77,8 @@ class Capacity:
         returned: Counter[Scope] = Counter()
         keys = set()
         for row in freed:
-            if row.claimed:
-                returned.update(self._scopes(row.namespace_id, row.placement_id))
+            if row.claimed and (scopes := self._scopes(row.namespace_id, row.placement_id)):
+                returned.update(scopes)
             if row.concurrency_key is not None:
                 # Also of what only waited: the next may have been waiting behind it.
                 keys.add(key := Scope(row.namespace_id, row.concurrency_key))
@@ -108,6 +108,12 @@ class Capacity:
         if idle := [key for key in rooms if key not in released]:
             await limits.forget_idle_keys(connection, idle)
         return len(released)
+
+    def _limited(self, rows: Sequence[Claimable]) -> bool:
+        """Whether any of these takes something of a limit; mostly none does."""
+        if any(row.concurrency_key is not None for row in rows):
+            return True
+        return any(self._scopes(0, placement_id) for placement_id in {row.placement_id for row in rows})
 
     def _needs(self, row: Claimable) -> list[Scope]:
         scopes = self._scopes(row.namespace_id, row.placement_id)

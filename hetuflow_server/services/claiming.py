@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
 
 from hetuflow_core import ids, messages as m
-from hetuflow_core.placement import Resources
+from hetuflow_core.placement import Resources, RunningJob
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
@@ -86,7 +87,17 @@ def _asker(credential: AgentCredential, session: AgentSession, asked: m.Poll, *,
         prefetch=min(timedelta(milliseconds=max(0, asked.prefetch_ms)), _MOST_PREFETCH),
         repeated=repeated,
         free_resources=_free(session, asked),
+        running=_by_namespace(credential, asked.running),
     )
+
+
+def _by_namespace(credential: AgentCredential, running: Sequence[RunningJob]) -> dict[int, list[RunningJob]]:
+    found: dict[int, list[RunningJob]] = {}
+    for job in running:
+        namespace_id = credential.namespaces.get(job.namespace)
+        if namespace_id is not None:
+            found.setdefault(namespace_id, []).append(job)
+    return found
 
 
 def _free(session: AgentSession, asked: m.Poll) -> Resources:

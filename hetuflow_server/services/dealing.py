@@ -2,90 +2,171 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
-from hetuflow_core.placement import Resources, free, lacking, times
+from hetuflow_core.placement import (
+    LONGEST_DELAY,
+    Requirements,
+    Resources,
+    RunningJob,
+    discomfort,
+    free,
+    lacking,
+    times,
+    unwanted,
+)
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.services.waiting_room import WaitingRoom
-from hetuflow_server.store.records import Claimable, Grant
+from hetuflow_server.store.records import Claimable
 
 # Whom to give a row: the least loaded of a sample, not of ten thousand.
 _SAMPLE = 20
-_NONE = Resources()
+_ANYWHERE = Requirements()
 
 
 class Dealer:
     """Knows who may take what; decides purely."""
 
-    def __init__(
-        self, suitability: Suitability, classes: PlacementClasses, new_token: Callable[[], UUID]
-    ) -> None:
+    def __init__(self, suitability: Suitability, classes: PlacementClasses) -> None:
         self._suitability = suitability
         self._classes = classes
-        self._new_token = new_token
 
-    def takers(self, head: Head, room: WaitingRoom, most: int) -> int:
-        """Return how many rows of a head those who wait could take, were there nothing else; up to `most`."""
-        wanted = self._resources(head.placement_id)
+    def takers(self, head: Head, room: WaitingRoom, most: int) -> int | None:
+        """Return how many rows of a head those who wait could take, were there nothing else; up to `most`.
+
+        None: its class is not known yet.
+        """
+        if self._classes.get(head.placement_id) is None:
+            return None
+        asked = self._asked(head.placement_id)
         count = 0
         for asker in room.takers(head.namespace_id, head.placement_id, head.target):
-            if wanted == _NONE:
+            if asked is _ANYWHERE:
                 return most
-            count += times(wanted, asker.free_resources, asker.free)
+            if unwanted(asked.anti_affinity, asker.running.get(head.namespace_id, ())) is None:
+                count += times(asked.resources, asker.free_resources, asker.free)
             if count >= most:
                 return most
         return count
 
-    def deal(self, rows: Sequence[Claimable], room: WaitingRoom, now: datetime) -> list[tuple[Grant, Asker]]:
-        """Give each row to the best suited, then least loaded asker; what nobody may take stays queued."""
-        given: Counter[Asker] = Counter()
-        left: dict[Asker, Resources] = {}
+    def keeps_apart(self, rows: Iterable[Claimable]) -> bool:
+        """Whether it matters for any of these which jobs an agent has besides."""
+        apart = [self._asked(placement_id).anti_affinity for placement_id in {r.placement_id for r in rows}]
+        return any(one.required or one.preferred for one in apart)
+
+    def deal(
+        self,
+        rows: Sequence[Claimable],
+        room: WaitingRoom,
+        now: datetime,
+        jobs: Mapping[UUID, RunningJob] | None = None,
+    ) -> list[tuple[Claimable, Asker]]:
+        """Give each row to the best suited, then least loaded asker; what nobody may take stays queued.
+
+        `jobs` names those of the rows, if any of them `keeps_apart`.
+        """
+        hands = _Hands(jobs or {})
+        tables: dict[tuple[int, int, UUID | None], _Table] = {}
         grants = []
         for row in rows:
-            wanted = self._resources(row.placement_id)
-            able = islice(
-                (
-                    (-score, asker.load + given[asker] / asker.slots, place, asker)
-                    for place, (asker, score, due_by) in enumerate(self._suited(row, room, given, now))
-                    if row.due_at <= due_by
-                    and (wanted == _NONE or lacking(wanted, left.get(asker, asker.free_resources)) is None)
-                ),
-                _SAMPLE,
-            )
-            best = min(able, default=None)
-            if best is not None:
-                asker = best[3]
-                given[asker] += 1
-                if wanted != _NONE:
-                    left[asker] = free(left.get(asker, asker.free_resources), wanted)
-                grants.append((self._grant(row, asker), asker))
+            key = (row.namespace_id, row.placement_id, row.target_agent_id)
+            table = tables.get(key)
+            if table is None:
+                table = tables[key] = self._table(row, room, now)
+            asker = table.choose(row, hands)
+            if asker is not None:
+                grants.append((row, asker))
         return grants
 
-    def _suited(
-        self, row: Claimable, room: WaitingRoom, given: Counter[Asker], now: datetime
-    ) -> Iterator[tuple[Asker, float, datetime]]:
-        """Give who may take a row, as they came: (asker, its score, when the row must have been due)."""
+    def _table(self, row: Claimable, room: WaitingRoom, now: datetime) -> _Table:
+        """Judge once who may take rows like this one; the order in which they came decides between equals."""
         suitability, placement_id, target = self._suitability, row.placement_id, row.target_agent_id
+        asked = self._asked(placement_id)
+        seats = []
         for asker in room.takers(row.namespace_id, placement_id, target):
-            if asker.hungry and given[asker] < asker.free:
+            if asker.hungry:
                 due_by = now + asker.prefetch
+                score = suitability.score(placement_id, asker.facts)
                 # Whoever it is bound to lets nobody go first.
                 if target is None:
-                    due_by -= suitability.delay(placement_id, asker.facts)
-                yield asker, suitability.score(placement_id, asker.facts), due_by
+                    missed = discomfort(asked.anti_affinity, asker.running.get(row.namespace_id, ()))
+                    score -= missed
+                    due_by -= suitability.delay(placement_id, asker.facts) + LONGEST_DELAY * missed
+                seats.append((-score, due_by, asker))
+        return _Table(seats, asked, row.namespace_id)
 
-    def _resources(self, placement_id: int) -> Resources:
+    def _asked(self, placement_id: int) -> Requirements:
+        """What a class asks of an agent beside what verdicts are kept for."""
         known = self._classes.get(placement_id)
-        return _NONE if known is None else known.resources
+        return _ANYWHERE if known is None or known.fits_beside_anything else known.requirements
 
-    def _grant(self, row: Claimable, asker: Asker) -> Grant:
-        return Grant(
-            row.id, row.task_id, self._new_token(), asker.agent_id, asker.session_id, asker.request_id
-        )
+
+class _Hands:
+    """What each asker was dealt so far."""
+
+    def __init__(self, jobs: Mapping[UUID, RunningJob]) -> None:
+        self._jobs = jobs
+        self.given: dict[Asker, int] = {}
+        self._left: dict[Asker, Resources] = {}
+        self._beside: dict[tuple[Asker, int], list[RunningJob]] = {}
+
+    def has_room(self, asker: Asker, asked: Requirements, namespace_id: int) -> bool:
+        if lacking(asked.resources, self._left.get(asker, asker.free_resources)) is not None:
+            return False
+        return unwanted(asked.anti_affinity, self._neighbours(asker, namespace_id)) is None
+
+    def take(self, row: Claimable, asker: Asker, asked: Requirements) -> None:
+        self.given[asker] = self.given.get(asker, 0) + 1
+        if asked is not _ANYWHERE:
+            self._left[asker] = free(self._left.get(asker, asker.free_resources), asked.resources)
+        if self._jobs:
+            self._neighbours(asker, row.namespace_id).append(self._jobs[row.job_id])
+
+    def _neighbours(self, asker: Asker, namespace_id: int) -> list[RunningJob]:
+        key = (asker, namespace_id)
+        if key not in self._beside:
+            self._beside[key] = list(asker.running.get(namespace_id, ()))
+        return self._beside[key]
+
+
+class _Table:
+    """Who may take the rows of one class, and what a row of it asks for."""
+
+    def __init__(
+        self, seats: list[tuple[float, datetime, Asker]], asked: Requirements, namespace_id: int
+    ) -> None:
+        self._seats = seats
+        self._asked = asked
+        self._namespace_id = namespace_id
+        # Nobody can be better than this.
+        self._best = (min((seat[0] for seat in seats), default=0.0), 0.0)
+
+    def choose(self, row: Claimable, hands: _Hands) -> Asker | None:
+        """The best suited, then least loaded of a sample of those who have room for it."""
+        given, due_at, asked = hands.given, row.due_at, self._asked
+        best: tuple[float, float] | None = None
+        chosen = None
+        seen = full = 0
+        for score, due_by, asker in self._seats:
+            count = given.get(asker, 0)
+            if count >= asker.free:
+                full += 1
+            elif due_at <= due_by and (
+                asked is _ANYWHERE or hands.has_room(asker, asked, self._namespace_id)
+            ):
+                rank = (score, (asker.slots - asker.free + count) / asker.slots)
+                if best is None or rank < best:
+                    best, chosen = rank, asker
+                seen += 1
+                if seen == _SAMPLE or rank == self._best:
+                    break
+        if full:
+            self._seats = [seat for seat in self._seats if given.get(seat[2], 0) < seat[2].free]
+        if chosen is not None:
+            hands.take(row, chosen, asked)
+        return chosen

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import structlog
 
 from hetuflow_core.fairness import Head
+from hetuflow_core.placement import RunningJob
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.askers import NOTHING, Asker, Dealt
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.dealing import Dealer
 from hetuflow_server.services.heads import KnownHeads
+from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.services.waiting_room import WaitingRoom
@@ -33,8 +35,14 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.dispatcher")
 
 # Polling is the truth: with every hint lost, work is found within this time.
 _LOOK_AGAIN_SECONDS = 1.0
+# How long rounds may go on failing before those who wait are told so; and the pause between two of them.
+_PATIENCE_SECONDS = 5.0
+_TRY_AGAIN_SECONDS = 0.1
 _MOST_PER_CLAIM = 500
 _MOST_ROUNDS = 3
+# How many heads of a namespace a claim looks at in one go, and how often it passes over those without room.
+_MOST_HEADS = 64
+_MOST_LOOKS = 8
 
 
 class Dispatcher:
@@ -49,17 +57,23 @@ class Dispatcher:
         clock: Clock,
         capacity: Capacity,
         settler: Settler,
+        versions: JobVersions,
+        *,
+        patience_seconds: float = _PATIENCE_SECONDS,
     ) -> None:
         self._database = database
         self._hints = hints
         self._clock = clock
         self._capacity = capacity
         self._settler = settler
+        self._versions = versions
+        self._patience_seconds = patience_seconds
+        self._failing_since: float | None = None
         self._kicked = asyncio.Event()
-        self._heads = KnownHeads(clock, believed_seconds=_LOOK_AGAIN_SECONDS)
+        self._heads = KnownHeads(clock, capacity.classes, believed_seconds=_LOOK_AGAIN_SECONDS)
         self._suitability = Suitability(clock, capacity.classes)
         self._waiting = WaitingRoom(self._suitability.fits)
-        self._dealer = Dealer(self._suitability, capacity.classes, uuid4)
+        self._dealer = Dealer(self._suitability, capacity.classes)
         self._next_due: datetime | None = None
         self._running: asyncio.Task[None] | None = None
         self._stopped = False
@@ -100,6 +114,11 @@ class Dispatcher:
             asker.answer.cancel()
         return NOTHING if asker.answer.cancelled() else asker.answer.result()
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last round failed; the next one may do better."""
+        return self._failing_since is not None
+
     def take_claim_counts(self) -> dict[int, int]:
         """Return how many rows of each namespace were claimed since this was last asked."""
         return self._heads.shares.take_counts()
@@ -133,13 +152,24 @@ class Dispatcher:
                 continue
             try:
                 more = await self._round()
-            except Exception as error:  # noqa: BLE001 - told to whoever asked; the next round starts afresh
-                log.warning("A claim failed.", error=str(error), askers=len(self._waiting))
-                for asker in tuple(self._waiting):
-                    asker.fail(error)
+            except Exception as error:  # noqa: BLE001 - the next round starts afresh
+                await self._recover(error)
                 continue
+            self._failing_since = None
             if more:
                 self._kicked.set()
+
+    async def _recover(self, error: Exception) -> None:
+        """Look again a little later: whoever waits need not hear of it, unless it goes on for long."""
+        now = self._clock.monotonic()
+        if self._failing_since is None:
+            self._failing_since = now
+        log.warning("A claim failed and is tried again.", error=str(error), askers=len(self._waiting))
+        if now - self._failing_since >= self._patience_seconds:
+            for asker in tuple(self._waiting):
+                asker.fail(error)
+        self._kicked.set()
+        await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
     async def _await_kick(self) -> None:
         if self._kicked.is_set():
@@ -167,15 +197,20 @@ class Dispatcher:
                 asker.hungry = asker not in claimed
             full = False
             if self._waiting.free > 0:
+                await self._heads.read(connection)
+                self._welcome(newcomers)
                 dealt, full = await self._claim(connection)
                 claimed |= dealt
         self._waiting.note_look(newcomers)
+        gone = []
         for asker, rows in claimed.items():
             full = full or len(rows) == asker.free
             self._waiting.leave(asker)
             if asker.answer.done():
-                await self._give_back(Dealt(rows))
+                gone += rows
             asker.settle(Dealt(rows))
+        # Once all others have theirs: should this fail, what they were dealt is not lost with it.
+        await self._give_back(Dealt(gone))
         return full and len(self._waiting) > 0
 
     async def _given_before(
@@ -195,51 +230,84 @@ class Dispatcher:
         Returns also whether limits stood in the way of something that was dealt: another look may find more.
         """
         want, prefetch = min(self._waiting.free, _MOST_PER_CLAIM), self._waiting.prefetch
-        heads = await self._open_heads(connection, want)
-        rows = await self._lock(connection, heads, want, prefetch)
-        grants = self._dealer.deal(rows, self._waiting, self._clock.now())
-        granted = {grant.instance_id for grant, _ in grants}
-        admission = await self._capacity.take(connection, [row for row in rows if row.id in granted])
+        rows, heads = await self._lock(connection, want, prefetch)
+        jobs = await self._jobs_of(connection, rows) if self._dealer.keeps_apart(rows) else None
+        grants = self._dealer.deal(rows, self._waiting, self._clock.now(), jobs)
+        admission = await self._capacity.take(connection, [row for row, _ in grants])
+        if admission.refused:
+            grants = [(row, asker) for row, asker in grants if row.id not in admission.refused]
         reserved = await transitions.reserve(
-            connection, [grant for grant, _ in grants if grant.instance_id not in admission.refused]
+            connection,
+            [(row, asker.recipient) for row, asker in grants],
+            last=not admission.full_keys,
         )
         if admission.full_keys:
             await self._capacity.hold_back(connection, admission.full_keys, prefetch)
         dealt: dict[Asker, list[Claimed]] = {}
-        for grant, asker in grants:
-            if (claimed := reserved.get(grant.instance_id)) is not None:
+        for (_, asker), claimed in zip(grants, reserved, strict=True):
+            if claimed is not None:
                 dealt.setdefault(asker, []).append(claimed)
-        for namespace_id, count in Counter(one.namespace_id for one in reserved.values()).items():
+        counts = Counter([one.namespace_id for one in reserved if one is not None])
+        for namespace_id, count in counts.items():
             self._heads.shares.charge(namespace_id, count)
-        self._next_due = await queue.next_due(connection, list(heads)) if heads and not rows else None
+        self._next_due = await queue.next_due(connection, heads) if heads and not rows else None
         return dealt, bool(admission.refused)
 
+    async def _jobs_of(self, connection: Connection, rows: Sequence[Claimable]) -> dict[UUID, RunningJob]:
+        """Return {job: what it is known as to agents that run it}."""
+        found = {}
+        for job_id, version in {(row.job_id, row.job_version) for row in rows}:
+            job = await self._versions.get(connection, job_id, version)
+            found[job_id] = RunningJob(job.namespace, job.name, job.spec.labels)
+        return found
+
+    def _welcome(self, newcomers: Sequence[Asker]) -> None:
+        """Look again at heads nobody could take before these came."""
+        index = self._heads.index
+        for asker in newcomers:
+            if asker.free > 0:
+                index.welcome_agent(asker.agent_id)
+                for namespace_id in asker.served:
+                    if aside := index.classes_aside(namespace_id):
+                        ever = index.ever_aside(namespace_id)
+                        index.welcome(namespace_id, self._suitability.fitting(aside, ever, asker.facts))
+
     async def _open_heads(self, connection: Connection, want: int) -> dict[Head, int]:
-        """Return the heads somebody here may take work of, and how much: the rest is not even looked at."""
-        known = await self._heads.read(connection)
-        heads = [head for head in known if head.namespace_id in self._waiting.namespaces]
-        await self._capacity.classes.learn(connection, (head.placement_id for head in heads))
-        wanted = {
-            head: takers for head in heads if (takers := self._dealer.takers(head, self._waiting, want)) > 0
-        }
-        room = await self._capacity.room(connection, wanted)
-        most = {head: min(takers, room.get(head, want)) for head, takers in wanted.items()}
-        return {head: rows for head, rows in most.items() if rows > 0}
+        """Return heads somebody here may take work of, and how much: the rest is not even looked at."""
+        found: dict[Head, int] = {}
+        for _ in range(_MOST_LOOKS):
+            found = self._heads.index.pick(
+                self._waiting.namespaces,
+                min(want, _MOST_HEADS),
+                lambda head: self._dealer.takers(head, self._waiting, want),
+            )
+            room = await self._capacity.room(connection, found)
+            found = {head: min(takers, room.get(head, takers)) for head, takers in found.items()}
+            full = [head for head, rows in found.items() if rows <= 0]
+            if not full:
+                break
+            self._heads.index.note_full(full)
+        return {head: rows for head, rows in found.items() if rows > 0}
 
     async def _lock(
-        self,
-        connection: Connection,
-        heads: Mapping[Head, int],
-        want: int,
-        prefetch: timedelta,
-    ) -> list[Claimable]:
-        """Lock rows by fair quotas; heads that gave less than asked are left out of the next rounds."""
+        self, connection: Connection, want: int, prefetch: timedelta
+    ) -> tuple[list[Claimable], list[Head]]:
+        """Lock rows by fair quotas, and return the heads that were looked at.
+
+        Heads that gave less than asked are left out of the next rounds; once none is left, others follow.
+        """
         rows: list[Claimable] = []
-        left = dict(heads)
+        looked: dict[Head, None] = {}
+        left: dict[Head, int] = {}
         for _ in range(_MOST_ROUNDS):
+            if not left:
+                opened = await self._open_heads(connection, want)
+                left = {head: most for head, most in opened.items() if head not in looked}
             quotas = self._heads.shares.quotas(left, self._heads.weights, want - len(rows), at_most=left)
             if not quotas:
                 break
+            looked.update((head, None) for head, _ in quotas)
+            self._heads.index.note_turns(head for head, _ in quotas)
             found = await transitions.lock_claimable(
                 connection,
                 quotas,
@@ -259,4 +327,4 @@ class Dispatcher:
                 for head, most in left.items()
                 if head not in drained and most > taken[head]
             }
-        return rows
+        return rows, list(looked)

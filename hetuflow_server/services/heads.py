@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 from hetuflow_core.fairness import Head, StrideShares
+from hetuflow_core.head_index import HeadIndex
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.store import queue
 from hetuflow_server.store.database import Connection
 
 
 class KnownHeads:
-    def __init__(self, clock: Clock, *, believed_seconds: float) -> None:
+    def __init__(self, clock: Clock, classes: PlacementClasses, *, believed_seconds: float) -> None:
         self._clock = clock
+        self._classes = classes
         self._believed_seconds = believed_seconds
-        self._heads: dict[Head, None] = {}
         # Those told of since the last read began.
         self._told: dict[Head, None] = {}
+        # Classes that were named and not read yet.
+        self._unread: set[int] = set()
         self._known_until = 0.0
+        self.index = HeadIndex()
         self.weights: dict[int, int] = {}
         self.shares = StrideShares()
 
     def add(self, head: Head) -> None:
         """Note that there is work here, without asking the database."""
-        self._heads[head] = None
+        self.index.add(head)
         self._told[head] = None
+        self._unread.add(head.placement_id)
 
     def forget(self) -> None:
         """Read them again before the next claim: work has come, and nobody said where."""
         self._known_until = 0.0
 
-    async def read(self, connection: Connection) -> Collection[Head]:
+    async def read(self, connection: Connection) -> None:
+        """Bring them up to date, and know their classes."""
         now = self._clock.monotonic()
         if now >= self._known_until:
             # Before the read: what is said while it is under way may have come too late for it.
@@ -38,6 +43,10 @@ class KnownHeads:
             self._told = {}
             found = await queue.heads(connection)
             self.weights = await queue.weights(connection)
-            self._heads = dict.fromkeys(found) | self._told
-            self.shares.observe(self._heads)
-        return self._heads
+            self.index.replace([*found, *self._told])
+            self.shares.observe(self.index)
+            self._unread.update(head.placement_id for head in found)
+        if self._unread:
+            unread = set(self._unread)
+            await self._classes.learn(connection, unread)
+            self._unread -= unread

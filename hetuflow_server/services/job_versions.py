@@ -13,12 +13,13 @@ import msgspec
 
 from hetuflow_core import messages as m
 from hetuflow_core.errors import Invalid
+from hetuflow_core.ids import EPOCH
 from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_core.jobfile.documents import DEFAULT_SHELL, InputSpec, Run
 from hetuflow_core.limits import key_scope
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.states import HeldReason
-from hetuflow_core.templates import render, render_value
+from hetuflow_core.templates import has_expression, render, render_value
 from hetuflow_server.store import jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
 
@@ -122,6 +123,13 @@ class JobVersion:
             secrets=_secret_places(run),
         )
 
+    def plain_run(self) -> m.RunSpec | None:
+        """What to execute if that is the same for every task, whatever its parameters; else None."""
+        run = self.spec.run
+        if run is None or run.python is not None or _has_templates(msgspec.to_builtins(run)):
+            return None
+        return self.render({}, task_id=self.job_id, attempt=1, fire_at=EPOCH)
+
     def concurrency_key(self, params: Mapping[str, Any], *, task_id: UUID, fire_at: datetime) -> str | None:
         """The scope a task's instances count under beside those of the class; rendered when it is created."""
         key = self.spec.concurrency.key
@@ -138,6 +146,14 @@ class JobVersion:
             "namespace": self.namespace,
             "task": {"id": str(task_id), "attempt": attempt, "fire_at": fire_at.isoformat()},
         }
+
+
+def _has_templates(value: Any) -> bool:
+    if isinstance(value, str):
+        return has_expression(value)
+    if isinstance(value, Mapping):
+        return any(map(_has_templates, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(_has_templates, value))
 
 
 def _input(file: InputSpec, context: Mapping[str, Any]) -> m.InputFile:

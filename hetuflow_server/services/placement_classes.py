@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hetuflow_core.placement import Requirements, Resources, adjusted, requirements_from
+from hetuflow_core.placement import AntiAffinity, Requirements, Resources, adjusted, requirements_from
 from hetuflow_core.retry import Change
 from hetuflow_server.store import placements as placement_store
 from hetuflow_server.store.database import Connection
+
+_NOTHING = Resources()
+_NEVER_MIND = AntiAffinity()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,11 @@ class PlacementClass:
     @property
     def resources(self) -> Resources:
         return self.requirements.resources
+
+    @property
+    def fits_beside_anything(self) -> bool:
+        """Whether it takes nothing of an agent's stock and does not mind what else is there."""
+        return self.requirements.resources == _NOTHING and self.requirements.anti_affinity == _NEVER_MIND
 
 
 class PlacementClasses:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -29,12 +28,17 @@ from hetuflow_server.stream.hints import Hints, daemons_topic, namespace_topic
 
 MOST_REPORTS = 200
 _WHOLE = 100
+# Of the year 9999: the last one everybody can write.
+_LAST_MILLISECOND = 253_402_300_799_999
 _LONGEST_PROGRESS = 200
 # A little more than agents let through: JSON writes some characters longer than the task did.
 _MOST_OUTPUT = 512 * 1024
-Outcomes = dict[UUID, m.ReportOutcome]
+_OK = m.ReportOutcome.OK
+# In the order of the reports.
+Outcomes = list[m.ReportOutcome]
 # Who says so, and what.
 AgentFinish = tuple[UUID, m.Finish]
+AgentFinishes = tuple[UUID, Sequence[m.Finish]]
 
 
 class Reporting:
@@ -55,7 +59,9 @@ class Reporting:
         self._clock = clock
         # Reports of all agents that come in while a transaction is under way share the next one.
         self._starting = Coalescer("start", self._start, most=MOST_REPORTS, weigh=len, again=deadlocked)
-        self._finishing = Coalescer("finish", self._finish, most=MOST_REPORTS, weigh=len, again=deadlocked)
+        self._finishing = Coalescer(
+            "finish", self._finish, most=MOST_REPORTS, weigh=lambda one: len(one[1]), again=deadlocked
+        )
 
     async def heartbeat(self, credential: AgentCredential, asked: m.Heartbeat) -> m.HeartbeatKept:
         session = await self._sessions.current(credential, asked.session_id)
@@ -81,67 +87,65 @@ class Reporting:
         if len(asked.reports) > MOST_REPORTS:
             raise Invalid(f"A batch holds at most {MOST_REPORTS} reports.")
         session = await self._sessions.current(credential, asked.session_id)
-        starts = [r for r in asked.reports if isinstance(r, m.Start)]
-        started = await self._starting.ask(starts) if starts else {}
-        released = await self._release(
-            [r for r in asked.reports if isinstance(r, m.Release)],
-            credential,
-        )
-        finishes = [(session.id, r) for r in asked.reports if isinstance(r, m.Finish)]
+        by_kind: dict[type, list[Any]] = {m.Start: [], m.Release: [], m.Finish: []}
+        for report in asked.reports:
+            by_kind[type(report)].append(report)
+        starts, releases, finishes = by_kind.values()
         _check(finishes)
-        finished = await self._finishing.ask(finishes) if finishes else {}
-        by_kind: dict[type, Outcomes] = {m.Start: started, m.Release: released, m.Finish: finished}
-        results = [m.ReportResult(r.instance_id, by_kind[type(r)][r.instance_id]) for r in asked.reports]
+        answers = {
+            m.Start: iter(await self._starting.ask(starts) if starts else ()),
+            m.Release: iter(await self._release(releases, credential) if releases else ()),
+            m.Finish: iter(await self._finishing.ask((session.id, finishes)) if finishes else ()),
+        }
+        results = [m.ReportResult(r.instance_id, next(answers[type(r)])) for r in asked.reports]
         return m.ReportsTaken(ids.milliseconds(self._clock.now()), results)
 
     async def _start(self, batches: Sequence[Sequence[m.Start]]) -> list[Outcomes]:
         """Commit reservations; a start said twice is the same start, a cancelled one ends here."""
-        held = sorted({(r.instance_id, r.token) for batch in batches for r in batch})
+        held = sorted(
+            [(r.instance_id, r.token) for batch in batches for r in batch], key=lambda one: one[0].int
+        )
         async with self._database.single(Lane.PLANNED) as connection:
             started = await transitions.start(connection, held)
-            others = [(id_, token) for id_, token in held if id_ not in started]
-            kept = await queue.look_up(connection, others) if others else []
-        outcomes = dict.fromkeys((id_ for id_, _ in held), m.ReportOutcome.STALE)
-        outcomes |= dict.fromkeys(started, m.ReportOutcome.OK)
-        outcomes |= {c.id: m.ReportOutcome.OK for c in kept if c.running and not c.cancel_requested}
-        cancelled = [Ending(c.id, c.token, InstanceStatus.CANCELLED) for c in kept if c.cancel_requested]
+            if len(started) == len(held):
+                return [[_OK] * len(batch) for batch in batches]
+            kept = await queue.look_up(connection, held)
+        outcomes = dict.fromkeys(held, m.ReportOutcome.STALE)
+        cancelled = [c for c in kept if c.cancel_requested and c.id not in started]
+        going = [c for c in kept if c.id in started or (c.running and not c.cancel_requested)]
+        outcomes |= {(c.id, c.token): _OK for c in going}
         if cancelled:
+            endings = [Ending(c.id, c.token, InstanceStatus.CANCELLED) for c in cancelled]
             async with self._database.transaction() as connection:
-                settled = await self._settler.settle(connection, cancelled, transitions.finish)
+                settled = await self._settler.settle(connection, endings, transitions.finish)
             self._hints.give(settled.hints)
-            outcomes |= dict.fromkeys(settled.ended, m.ReportOutcome.CANCELLED)
-        return [{r.instance_id: outcomes[r.instance_id] for r in batch} for batch in batches]
+            outcomes |= {
+                (c.id, c.token): m.ReportOutcome.CANCELLED for c in cancelled if c.id in settled.ended
+            }
+        return [[outcomes[r.instance_id, r.token] for r in batch] for batch in batches]
 
     async def _release(self, reports: Sequence[m.Release], credential: AgentCredential) -> Outcomes:
-        if not reports:
-            return {}
         async with self._database.transaction() as connection:
             released = await self._settler.release(
                 connection,
                 sorted((r.instance_id, r.token) for r in reports),
             )
         self._hints.give(released.hints | set(map(namespace_topic, credential.namespaces.values())))
-        return {
-            r.instance_id: m.ReportOutcome.OK if r.instance_id in released.ended else m.ReportOutcome.STALE
-            for r in reports
-        }
+        return [_OK if r.instance_id in released.ended else m.ReportOutcome.STALE for r in reports]
 
-    async def _finish(self, batches: Sequence[Sequence[AgentFinish]]) -> list[Outcomes]:
+    async def _finish(self, batches: Sequence[AgentFinishes]) -> list[Outcomes]:
         """End claims. One told before with the same token is told again; any other comes too late."""
-        reports = [report for batch in batches for report in batch]
+        reports = [(agent, report) for agent, batch in batches for report in batch]
         ended = await self._succeed([r for _, r in reports if r.status is InstanceStatus.SUCCEEDED])
+        if len(ended) == len(reports):
+            return [[_OK] * len(batch) for _, batch in batches]
         # Named with several tokens, only one of which can be right: which one has to be looked up.
         named = Counter(id_ for id_, _ in {(r.instance_id, r.token) for _, r in reports})
         rest = [one for one in reports if one[1].instance_id not in ended or named[one[1].instance_id] > 1]
         stale = await self._end_apart(rest) if rest else set()
         return [
-            {
-                r.instance_id: m.ReportOutcome.STALE
-                if (r.instance_id, r.token) in stale
-                else m.ReportOutcome.OK
-                for _, r in batch
-            }
-            for batch in batches
+            [m.ReportOutcome.STALE if (r.instance_id, r.token) in stale else _OK for r in batch]
+            for _, batch in batches
         ]
 
     async def _succeed(self, reports: Sequence[m.Finish]) -> set[UUID]:
@@ -151,6 +155,7 @@ class Reporting:
         async with self._database.transaction(Lane.PLANNED) as connection:
             settled = await self._settler.succeed(connection, [_ending(report) for report in reports])
         self._hints.give(settled.hints)
+        self._hints.give_ended(settled.ended)
         return settled.ended
 
     async def _end_apart(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
@@ -205,12 +210,15 @@ def _noted(one: m.Progress) -> ProgressNote:
     return ProgressNote(one.instance_id, one.token, msgspec.json.encode(said).decode())
 
 
-def _check(reports: Sequence[AgentFinish]) -> None:
-    for _, report in reports:
+def _check(reports: Sequence[m.Finish]) -> None:
+    for report in reports:
         if report.output is not None and len(msgspec.json.encode(report.output)) > _MOST_OUTPUT:
             raise Invalid(f"An output has at most {_MOST_OUTPUT} bytes.")
         if report.status not in INSTANCE_TERMINAL:
             raise Invalid(f"An instance cannot finish as {report.status.value}.")
+        for said in (report.started_at, report.finished_at):
+            if said is not None and not 0 <= said <= _LAST_MILLISECOND:
+                raise Invalid(f"{said} is no time: times are milliseconds since 1970.")
 
 
 def _ending(report: m.Finish) -> Ending:
@@ -218,21 +226,17 @@ def _ending(report: m.Finish) -> Ending:
         report.instance_id,
         report.token,
         report.status,
-        exit_code=report.exit_code,
-        signal=report.signal,
-        reason=report.reason,
-        message=report.message,
-        started_at=_instant(report.started_at),
-        finished_at=_instant(report.finished_at),
-        output=_json(report.output),
-        usage=_json(report.usage),
-        oom=report.oom,
+        report.exit_code,
+        report.signal,
+        report.reason,
+        report.message,
+        report.started_at,
+        report.finished_at,
+        _json(report.output),
+        _json(report.usage),
+        report.oom,
     )
 
 
 def _json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
-
-
-def _instant(milliseconds: int | None) -> datetime | None:
-    return None if milliseconds is None else ids.EPOCH + timedelta(milliseconds=milliseconds)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
 
+from msgspec import structs
+
 from hetuflow_core import ids
 from hetuflow_core.daemon import EndReason
 from hetuflow_core.retry import RETRYABLE, Change, GiveUp, GiveUpReason, Outcome, Retry, clip_retry, decide
@@ -91,9 +93,12 @@ class Settler:
         self.announcing = announcing or Announcing()
 
     async def succeed(self, connection: Connection, endings: Sequence[Ending]) -> Settled:
-        """End what succeeded, in one statement; whatever does not come back is for `settle` to look at."""
-        settled = Settled()
+        """End what succeeded, in one statement; whatever does not come back is for `settle` to look at.
+
+        Whoever follows one of them is told with `Hints.give_ended`: a topic for each would cost too much.
+        """
         ended = await transitions.succeed(connection, endings)
+        settled = Settled({one.id for one in ended})
         await self._conclude(connection, settled, ended, [], [(one, TaskStatus.SUCCEEDED) for one in ended])
         return settled
 
@@ -115,6 +120,8 @@ class Settler:
             and (task := tasks.get(live[ending.instance_id].task_id)) is not None
         ]
         ended = {one.id: one for one in await end(connection, known)}
+        settled.ended.update(ended)
+        settled.hints.update(map(instance_topic, ended))
         changes, followers, over, nodes = [], [], [], []
         for ending in known:
             if ending.instance_id in ended:
@@ -194,8 +201,6 @@ class Settler:
         `over` are the ends of whole tasks. Backfills and slots of daemons are locked before limits, and
         whatever comes behind those waits for nobody.
         """
-        settled.ended.update(one.id for one in ended)
-        settled.hints.update(instance_topic(one.id) for one in ended)
         await self.announcing.announce(connection, over)
         turns = await self._following.take_turns(connection, over)
         successors, news = await self.daemon_slots.follow(connection, ended)
@@ -284,9 +289,9 @@ def _ended_by_deadline(task: LockedTask) -> bool:
 def _classified(ending: Ending, task: LockedTask, version: JobVersion) -> Ending:
     """An exit code the job calls a skip is no failure; a cancel says when the deadline asked for it."""
     if ending.status is InstanceStatus.FAILED and ending.exit_code in version.skip_exit_codes:
-        return replace(ending, status=InstanceStatus.SKIPPED)
+        return structs.replace(ending, status=InstanceStatus.SKIPPED)
     if ending.status is InstanceStatus.CANCELLED and _ended_by_deadline(task):
-        return replace(ending, reason=DEADLINE)
+        return structs.replace(ending, reason=DEADLINE)
     return ending
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Sequence, Set as AbstractSet
 from datetime import timedelta
 
 from hetuflow_core.placement import AgentFacts, Placement, Verdicts
@@ -51,6 +51,12 @@ class Suitability:
         return (
             known is not None and self._verdicts.of(placement_id, known.requirements, agent).refusal is None
         )
+
+    def fitting(
+        self, classes: AbstractSet[int], ever: AbstractSet[int], agent: AgentFacts
+    ) -> AbstractSet[int]:
+        """Return those of these classes, which were learned, that an agent may take; see `Verdicts`."""
+        return self._verdicts.fitting(classes, ever, lambda one: self._classes.of(one).requirements, agent)
 
     def score(self, placement_id: int, agent: AgentFacts) -> float:
         return self._verdicts.of(placement_id, self._classes.of(placement_id).requirements, agent).score

@@ -24,6 +24,7 @@ _INT2, _INT4, _INT8 = Struct("!ih"), Struct("!ii"), Struct("!iq")
 _LENGTH = Struct("!i")
 _UUID_LENGTH = _LENGTH.pack(16)
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_EPOCH_MILLISECONDS = int(_EPOCH.timestamp()) * 1000
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -38,8 +39,13 @@ class Array:
         if not values:
             self.encoded = _EMPTY.pack(0, 0, self.element_oid)
             return
+        count = len(values)
+        if values[0] is None and values.count(None) == count:
+            # Most columns of a batch hold nothing.
+            self.encoded = _HEADER.pack(1, 1, self.element_oid, count, 1) + _NULL * count
+            return
         elements = self.elements(values)
-        header = _HEADER.pack(1, _NULL in elements, self.element_oid, len(values), 1)
+        header = _HEADER.pack(1, _NULL in elements, self.element_oid, count, 1)
         self.encoded = header + b"".join(elements)
 
     @staticmethod
@@ -54,7 +60,7 @@ class Uuids(Array):
 
     @staticmethod
     def elements(values: Sequence[UUID | None]) -> list[bytes]:
-        return [_NULL if value is None else _UUID_LENGTH + value.bytes for value in values]
+        return [_NULL if value is None else _UUID_LENGTH + value.int.to_bytes(16, "big") for value in values]
 
 
 class Texts(Array):
@@ -137,6 +143,20 @@ class Instants(Array):
         ]
 
 
+class Moments(Array):
+    """timestamptz, from milliseconds since 1970."""
+
+    __slots__ = ()
+    element_oid, array_oid = 1184, 1185
+
+    @staticmethod
+    def elements(values: Sequence[int | None]) -> list[bytes]:
+        return [
+            _NULL if value is None else _INT8.pack(8, (value - _EPOCH_MILLISECONDS) * 1000)
+            for value in values
+        ]
+
+
 ARRAYS: tuple[type[Array], ...] = (
     Uuids,
     Texts,
@@ -147,6 +167,7 @@ ARRAYS: tuple[type[Array], ...] = (
     BigInts,
     Booleans,
     Instants,
+    Moments,
 )
 
 

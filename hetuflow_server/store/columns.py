@@ -12,6 +12,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
+import msgspec
+
 from hetuflow_server.store.arrays import (
     Array,
     BigInts,
@@ -20,16 +22,19 @@ from hetuflow_server.store.arrays import (
     Instants,
     Ints,
     JsonTexts,
+    Moments,
     SmallInts,
     Texts,
     Uuids,
 )
 
-# An `int` is sent as bigint unless its record says that it is smaller.
+# An `int` is sent as bigint unless its record says that it is smaller, or a time.
 SmallInt = Annotated[int, SmallInts]
 Int = Annotated[int, Ints]
 # Text that is JSON.
 Json = Annotated[str, JsonTexts]
+# Since 1970; what agents say, on its way into a timestamptz.
+Milliseconds = Annotated[int, Moments]
 
 _ARRAYS = {UUID: Uuids, str: Texts, bytes: Blobs, int: BigInts, bool: Booleans, datetime: Instants}
 _Encode = Callable[[list[Any]], Any]
@@ -49,7 +54,15 @@ def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
 @cache
 def _columns(row_type: type) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
     hints = get_type_hints(row_type, include_extras=True)
-    return [(field.name, attrgetter(field.name), _encoder(hints[field.name])) for field in fields(row_type)]
+    return [(name, attrgetter(name), _encoder(hints[name])) for name in field_names(row_type)]
+
+
+def field_names(row_type: type[Any]) -> tuple[str, ...]:
+    """Of a record, in their order."""
+    if issubclass(row_type, msgspec.Struct):
+        names: tuple[str, ...] = row_type.__struct_fields__
+        return names
+    return tuple(field.name for field in fields(row_type))
 
 
 @cache

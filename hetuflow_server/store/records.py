@@ -1,14 +1,19 @@
-"""What the verbs of `transitions.py` take and give, row by row."""
+"""What the verbs of `transitions.py` take and give, row by row.
+
+What the hot path makes one of per row is a Struct: it takes a third of the time a dataclass does.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
+
 from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
-from hetuflow_server.store.columns import Int, Json, SmallInt
+from hetuflow_server.store.columns import Int, Json, Milliseconds, SmallInt
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +71,7 @@ class NewTask:
     flow_context: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True):
     id: UUID
     task_id: UUID
     namespace_id: int
@@ -91,8 +95,7 @@ class Claimed:
     flow_context: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(msgspec.Struct, frozen=True):
     """How an instance ended, told by whoever holds its token, or decided by the rescuer (no token)."""
 
     instance_id: UUID
@@ -102,8 +105,8 @@ class Ending:
     signal: SmallInt | None = None
     reason: str | None = None
     message: str | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
+    started_at: Milliseconds | None = None
+    finished_at: Milliseconds | None = None
     # JSON
     output: str | None = None
     usage: str | None = None
@@ -125,8 +128,7 @@ class TaskChange:
     output: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Claimable:
+class Claimable(msgspec.Struct, frozen=True):
     """A row locked for whoever it will be dealt to."""
 
     id: UUID
@@ -135,12 +137,18 @@ class Claimable:
     placement_id: int
     priority: int
     due_at: datetime
-    concurrency_key: str | None = None
-    target_agent_id: UUID | None = None
+    concurrency_key: str | None
+    target_agent_id: UUID | None
+    job_id: UUID
+    job_version: int
+    attempt: int
+    fire_at: datetime
+    lease_ms: int
+    # Of a daemon.
+    slot: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Freed:
+class Freed(msgspec.Struct, frozen=True):
     """A row that has ended or was released; what it had taken of limits is to be given back."""
 
     id: UUID
@@ -151,8 +159,7 @@ class Freed:
     claimed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Ended(Freed):
+class Ended(Freed, frozen=True):
     """An instance that has just left the queue, and what may follow it."""
 
     task_id: UUID
@@ -170,13 +177,9 @@ class Ended(Freed):
     slot: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A row dealt to one request of one agent."""
+class Recipient(NamedTuple):
+    """The request of an agent that rows are dealt to."""
 
-    instance_id: UUID
-    task_id: UUID
-    token: UUID
     agent_id: UUID
     session_id: UUID
     request_id: UUID

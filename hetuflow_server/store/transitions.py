@@ -8,15 +8,14 @@ the partial indexes. Locks are taken in the order task, instance, by id within e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
 from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
-from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.columns import field_names, transpose
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.records import (
     Claimable,
@@ -24,7 +23,7 @@ from hetuflow_server.store.records import (
     Ended,
     Ending,
     Freed,
-    Grant,
+    Recipient,
     TaskChange,
 )
 from hetuflow_server.store.tables.queue import SHARED_COLUMNS, STATUS_BY_ID
@@ -37,7 +36,7 @@ RESERVATION = timedelta(seconds=10)
 # returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
 _LOCK_HEADS = """
 SELECT t.id, t.task_id, t.namespace_id, t.placement_id, t.priority, t.due_at, t.concurrency_key,
-       t.target_agent_id
+       t.target_agent_id, t.job_id, t.job_version, t.attempt, t.fire_at, t.lease_ms, t.slot
 FROM sched_task_instance t
 WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
   SELECT i.id
@@ -59,17 +58,17 @@ _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attemp
           i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
 
 # With the parameters of their tasks; the range leaves out the partitions that cannot hold them.
-_RESERVE = f"""
+_RESERVE = """
 WITH i AS (
 UPDATE sched_task_instance i
-SET status = 'reserved', token = c.token, claim_no = claim_no + 1, agent_id = c.agent_id,
-    session_id = c.session_id, request_id = c.request_id, reserved_at = clock_timestamp(),
+SET status = 'reserved', token = gen_random_uuid(), claim_no = claim_no + 1,
+    agent_id = (%(agents)s::uuid[])[c.recipient], session_id = (%(sessions)s::uuid[])[c.recipient],
+    request_id = (%(requests)s::uuid[])[c.recipient], reserved_at = clock_timestamp(),
     reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
-FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(agent_id)s::uuid[], %(session_id)s::uuid[],
-            %(request_id)s::uuid[]) AS c(id, token, agent_id, session_id, request_id)
+FROM unnest(%(ids)s::uuid[], %(recipients)s::integer[]) WITH ORDINALITY AS c(id, recipient, place)
 WHERE i.id = c.id AND i.status = 'pending'
-RETURNING {_CLAIMED})
-SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context
+RETURNING c.place, i.task_id, i.token, i.claim_no, i.reserved_until)
+SELECT i.place, i.token, i.claim_no, i.reserved_until, t.params, t.traceparent, t.flow_node, t.flow_context
 FROM i LEFT JOIN sched_task t
   ON t.id = i.task_id AND t.id = ANY(%(task_id)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s"""
 
@@ -113,17 +112,67 @@ async def lock_claimable(
     return locked
 
 
-async def reserve(connection: Connection, grants: Sequence[Grant]) -> dict[UUID, Claimed]:
-    """Reserve rows this transaction has locked for those they were dealt to."""
+async def reserve(
+    connection: Connection, grants: Sequence[tuple[Claimable, Recipient]], *, last: bool = False
+) -> list[Claimed | None]:
+    """Reserve rows this transaction has locked for those they were dealt to; with `last`, commit as well.
+
+    Returns what each grant has become; None: the row was not there to be reserved.
+    """
+    reserved: list[Claimed | None] = [None] * len(grants)
     if not grants:
-        return {}
-    first, last = range_of(grant.task_id for grant in grants)
-    rows = await connection.exec_driver_sql(
-        _RESERVE,
-        {**transpose(Grant, grants), "reservation": RESERVATION, "first": first, "last": last},
-        binary=True,
+        return reserved
+    # By identity: comparing ids for each row would cost more than what is told apart.
+    recipients = {id(recipient): recipient for _, recipient in grants}
+    places = {key: place for place, key in enumerate(recipients, start=1)}
+    earliest, latest = range_of(row.task_id for row, _ in grants)
+    parameters = {
+        "ids": Uuids([row.id for row, _ in grants]),
+        "task_id": Uuids([row.task_id for row, _ in grants]),
+        "recipients": Ints([places[id(recipient)] for _, recipient in grants]),
+        "agents": Uuids([one.agent_id for one in recipients.values()]),
+        "sessions": Uuids([one.session_id for one in recipients.values()]),
+        "requests": Uuids([one.request_id for one in recipients.values()]),
+        "reservation": RESERVATION,
+        "first": earliest,
+        "last": latest,
+    }
+    rows = await connection.exec_driver_sql(_RESERVE, parameters, binary=True, last=last)
+    for place, *facts in rows:
+        reserved[place - 1] = _claimed(grants[place - 1][0], *facts)
+    return reserved
+
+
+def _claimed(
+    row: Claimable,
+    token: UUID,
+    claim_no: int,
+    reserved_until: datetime,
+    params: dict[str, Any] | None,
+    traceparent: str | None,
+    flow_node: str | None,
+    flow_context: dict[str, Any] | None,
+) -> Claimed:
+    return Claimed(
+        row.id,
+        row.task_id,
+        row.namespace_id,
+        row.job_id,
+        row.job_version,
+        row.attempt,
+        token,
+        claim_no,
+        row.fire_at,
+        row.due_at,
+        reserved_until,
+        row.lease_ms,
+        row.placement_id,
+        row.slot,
+        params,
+        traceparent,
+        flow_node,
+        flow_context,
     )
-    return {row[0]: Claimed(*row) for row in rows}
 
 
 async def claimed_before(
@@ -217,7 +266,7 @@ def _freed(rows: Iterable[Sequence[Any]]) -> list[Freed]:
 # The history keeps the token of whoever finished it (a rescued instance's former holder comes too late) and
 # when its process really started, which may be up to a second after the start was committed.
 _COMPUTED = {"claimed": "status IN ('reserved', 'running') AS claimed", "followed": f"{FOLLOWED} AS followed"}
-_ENDED = ", ".join(_COMPUTED.get(field.name, field.name) for field in fields(Ended))
+_ENDED = ", ".join(_COMPUTED.get(name, name) for name in field_names(Ended))
 _MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(r_started_at, started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.
 _END = f"""

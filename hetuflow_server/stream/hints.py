@@ -111,11 +111,20 @@ class Hints:
     def give(self, topics: Iterable[Topic], *, relayed: bool = False) -> None:
         """Wake whoever waits; call it after the commit that made the news. `relayed`: another server's."""
         news = tuple(topics)
+        if not news:
+            return
         for listener in self._listeners:
             listener(news, relayed=relayed)
         for topic in news:
             for waiter in self._waiters.get(topic, ()):
                 waiter.wake()
+
+    def give_ended(self, instances: Iterable[UUID]) -> None:
+        """Wake whoever follows one of these, which have ended; the rest of the news is given with `give`."""
+        if self._waiters:
+            for instance_id in instances:
+                for waiter in self._waiters.get(instance_topic(instance_id), ()):
+                    waiter.wake()
 
     def close(self) -> None:
         self._closed = True

@@ -134,8 +134,11 @@ def test_the_finisher_is_the_one_with_the_token(lone_server: System, agent: Hand
 def test_start_needs_the_token_and_may_be_said_twice(lone_server: System, agent: HandAgent) -> None:
     _, one = begin(lone_server, agent)
     assert agent.report(m.Start(one.instance_id, uuid4())) == [STALE]
+    # Beside the right token a wrong one is still wrong: only the holder of the claim may spawn.
+    right, wrong = m.Start(one.instance_id, one.token), m.Start(one.instance_id, uuid4())
+    assert agent.report(wrong, right, wrong) == [STALE, OK, STALE]
     assert agent.start(one) is OK
-    assert agent.start(one) is OK
+    assert agent.report(right, right) == [OK, OK]
 
 
 def test_a_release_spends_nothing(lone_server: System, agent: HandAgent) -> None:

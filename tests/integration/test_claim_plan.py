@@ -14,7 +14,7 @@ from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import transitions
 from hetuflow_server.store.database import Database
-from hetuflow_server.store.records import Grant
+from hetuflow_server.store.records import Recipient
 from tests.support.rows import insert, instance_row
 
 HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}
@@ -140,10 +140,18 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
             prefetch=timedelta(seconds=90),
             without=[row.id for row in locked],
         )
-        grants = [Grant(row.id, row.task_id, uuid4(), uuid4(), uuid4(), uuid4()) for row in locked]
-        reserved = await transitions.reserve(connection_, grants)
+        recipients = [Recipient(uuid4(), uuid4(), uuid4()) for _ in locked]
+        reserved = await transitions.reserve(connection_, list(zip(locked, recipients, strict=True)))
     assert [row.id for row in locked] == [row["id"] for row in wanted]
     assert more == []
-    assert {(claimed.id, claimed.token) for claimed in reserved.values()} == {
-        (grant.instance_id, grant.token) for grant in grants
+    with psycopg.connect(fresh_database_url) as connection:
+        owners = connection.execute(
+            "SELECT id, token, agent_id, session_id, request_id FROM sched_task_instance "
+            "WHERE status = 'reserved'"
+        ).fetchall()
+    assert {(row[0], row[1]): Recipient(*row[2:]) for row in owners} == {
+        (claimed.id, claimed.token): recipient
+        for claimed, recipient in zip(reserved, recipients, strict=True)
+        if claimed is not None
     }
+    assert len({claimed.token for claimed in reserved if claimed is not None}) == len(wanted)

@@ -240,7 +240,7 @@ async def test_more_statements_than_are_kept_prepared_all_work_each_time(databas
                 found = await connection.exec_driver_sql(f"SELECT %(n)s::integer + {number}", {"n": 1})
                 assert found.scalar_one() == number + 1
         kept = await connection.exec_driver_sql("SELECT count(*) FROM pg_prepared_statements")
-    assert 200 < kept.scalar_one() <= 301  # noqa: PLR2004 - as many as a session keeps, and this one
+    assert 200 < kept.scalar_one() <= 301
 
 
 async def test_a_prepared_statement_whose_table_was_changed_fails_once_at_most(database: Database) -> None:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from hetuflow_core.placement import Taint
@@ -200,3 +201,49 @@ async def test_work_created_here_is_claimed_without_looking_for_heads(
     bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
     assert len((await waiting).claimed) == 1
     assert looks == []
+
+
+def _rename(bench: Bench, before: str, after: str) -> None:
+    with psycopg.connect(bench.url, autocommit=True) as connection:
+        connection.execute(f"ALTER TABLE {before} RENAME TO {after}")
+
+
+async def test_rounds_that_fail_are_tried_again_without_failing_who_waits(bench: Bench) -> None:
+    one, other = bench.asker(1), bench.asker(1)
+    _rename(bench, "sched_task_instance", "out_of_reach")
+    waiting = [asyncio.create_task(bench.dispatcher.ask(asker, 60)) for asker in (one, other)]
+    await wait_until_async(lambda: bench.dispatcher.failing, timeout=30)
+    assert not any(asking.done() for asking in waiting)
+    _rename(bench, "out_of_reach", "sched_task_instance")
+    bench.fill(1, 20)
+    dealt = await asyncio.wait_for(asyncio.gather(*waiting), 30)
+    assert [len(each.claimed) for each in dealt] == [10, 10]
+
+
+async def test_rounds_that_go_on_failing_are_told_to_whoever_waits(fresh_database_url: str) -> None:
+    async with dispatching(fresh_database_url, patience_seconds=0) as bench:
+        _rename(bench, "sched_task_instance", "out_of_reach")
+        with pytest.raises(psycopg.errors.UndefinedTable):
+            await asyncio.wait_for(bench.dispatcher.ask(bench.asker(1), 60), 30)
+
+
+async def test_what_nobody_could_take_goes_to_the_first_who_comes_and_may(bench: Bench) -> None:
+    """Set aside when nobody wanted it, it must not stay there: neither of a class nor bound to an agent."""
+    namespace = bench.namespace(100)
+    special = bench.placement(labels={"gpu": "yes"})
+    bench.fill(namespace, 3, placement=special)
+    bench.fill(namespace, 2)
+    waiting = asyncio.create_task(bench.dispatcher.ask(bench.asker(namespace, labels={"gpu": "no"}), 30))
+    assert len((await waiting).claimed) == 2
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    able = await bench.dispatcher.ask(bench.asker(namespace, labels={"gpu": "yes"}), 0)
+    assert len(able.claimed) == 3
+    target = bench.asker(namespace)
+    bench.fill(namespace, 1)
+    with psycopg.connect(bench.url) as connection:
+        connection.execute(
+            "UPDATE sched_task_instance SET target_agent_id = %s WHERE status = 'pending'", [target.agent_id]
+        )
+    bench.hints.give([namespace_topic(namespace)])
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    assert len((await bench.dispatcher.ask(target, 0)).claimed) == 1

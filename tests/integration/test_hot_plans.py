@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -31,13 +30,14 @@ def parameters() -> dict[str, Any]:
     uuids: list[UUID] = [uuid4() for _ in range(ROWS)]
     nothing: list[None] = [None] * ROWS
     return {
-        **dict.fromkeys((field.name for field in fields(Ending)), nothing),
-        **dict.fromkeys(("token", "tokens", "agent_id", "session_id", "request_id"), uuids),
+        **dict.fromkeys((name for name in Ending.__struct_fields__), nothing),
+        **dict.fromkeys(("token", "tokens", "agents", "sessions", "requests"), uuids),
         **dict.fromkeys(("seq", "attempts", "losses"), [1] * ROWS),
         "id": tasks,
         "task_id": tasks,
         "ids": instances,
         "instance_id": instances,
+        "recipients": [1] * ROWS,
         "status": ["failed"] * ROWS,
         "ready": [True] * ROWS,
         "due_at": [now] * ROWS,

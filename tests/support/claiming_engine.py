@@ -71,7 +71,7 @@ class Engine:
         self.rescuer = Rescuer(self.database, ownership, self.settler, self.hints)
         self.sweeper = KeySweeper(self.database, ownership, self.capacity, self.hints)
         self.doctor = Doctor(self.database, self.capacity, versions)
-        self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.settler)
+        self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.settler, versions)
 
     async def job(self, name: str | None = None, **spec: Any) -> UUID:
         name = name or f"job-{uuid4().hex[:12]}"
@@ -153,6 +153,7 @@ def asker(most: int = 50, *, free: Resources | None = None, **facts: Any) -> Ask
         100,
         timedelta(0),
         free_resources=about.capacity if free is None else free,
+        running={DEFAULT: about.running},
     )
 
 

@@ -91,7 +91,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def dispatching(url: str) -> AsyncIterator[Bench]:
+async def dispatching(url: str, **options: Any) -> AsyncIterator[Bench]:
     database = Database(
         url,
         pool_size=4,
@@ -101,8 +101,9 @@ async def dispatching(url: str) -> AsyncIterator[Bench]:
     hints = Hints()
     clock = SystemClock()
     capacity = Capacity(PlacementClasses())
-    settler = Settler(JobVersions(), capacity, clock, random.Random(1))
-    dispatcher = Dispatcher(database, hints, clock, capacity, settler)
+    versions = JobVersions()
+    settler = Settler(versions, capacity, clock, random.Random(1))
+    dispatcher = Dispatcher(database, hints, clock, capacity, settler, versions, **options)
     await dispatcher.start()
     try:
         yield Bench(url, database, dispatcher, hints)

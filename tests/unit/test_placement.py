@@ -8,14 +8,17 @@ from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.placement import (
     Affinity,
+    AntiAffinity,
     Effect,
     Expression,
+    Neighbour,
     Operator,
     Preference,
     Requirements,
     Resources,
     Toleration,
     TolerationOperator,
+    UnlikedNeighbour,
     canonical_requirements,
     digest,
     normalised,
@@ -39,8 +42,19 @@ tolerations = st.builds(
     value=st.just(""),
     effect=st.none() | st.sampled_from(Effect),
 )
+neighbours = {
+    "jobs": st.lists(words, max_size=3).map(tuple),
+    "labels": st.dictionaries(words, words, min_size=1, max_size=2),
+}
 requirements = st.builds(
     Requirements,
+    anti_affinity=st.builds(
+        AntiAffinity,
+        required=st.lists(st.builds(Neighbour, **neighbours), max_size=3).map(tuple),
+        preferred=st.lists(
+            st.builds(UnlikedNeighbour, weight=st.integers(1, 100), **neighbours), max_size=3
+        ).map(tuple),
+    ),
     labels=st.dictionaries(words, words, max_size=4),
     affinity=st.builds(
         Affinity,
@@ -72,11 +86,19 @@ def test_order_and_repetition_do_not_make_another_class(
         values = shuffled(condition.values * 2)
         return msgspec.structs.replace(condition, values=tuple(values))
 
+    def renamed(neighbour: Any) -> Any:
+        labels = dict(shuffled(neighbour.labels.items()))
+        return msgspec.structs.replace(neighbour, jobs=tuple(shuffled(neighbour.jobs * 2)), labels=labels)
+
     same = Requirements(
         labels=dict(shuffled(asked.labels.items())),
         affinity=Affinity(
             required=tuple(reordered(e) for e in shuffled(asked.affinity.required * 2)),
             preferred=tuple(reordered(p) for p in shuffled(asked.affinity.preferred)),
+        ),
+        anti_affinity=AntiAffinity(
+            required=tuple(renamed(one) for one in shuffled(asked.anti_affinity.required * 2)),
+            preferred=tuple(renamed(one) for one in shuffled(asked.anti_affinity.preferred)),
         ),
         tolerations=tuple(shuffled(asked.tolerations * 2)),
         resources=asked.resources,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from uuid import UUID
 
 import pytest
@@ -115,3 +116,28 @@ def test_what_is_kept_is_what_would_be_judged(questions: list[tuple[int, int, in
             verdicts.forget_agent(facts.agent_id)
         assert len(verdicts) <= most
         assert len(verdicts) == sum(len(judged.verdicts) for judged in verdicts._judged.values())
+
+
+def test_many_classes_are_judged_once_and_then_only_looked_up() -> None:
+    counting, verdicts = cache()
+    ever = {1, 2, 3}
+
+    def fitting(classes: set[int], number: int = 1, *, ok: bool = True) -> AbstractSet[int]:
+        return verdicts.fitting(classes, ever, lambda _: Requirements(), agent(number, ok=ok))
+
+    assert fitting({1, 2}) == {1, 2}
+    # Also those that were not asked about were judged, and are found when they are.
+    assert counting.asked == 3
+    assert (fitting({3}), fitting(set()), counting.asked) == ({3}, set(), 3)
+    ever.add(4)
+    assert (fitting({2, 4}), counting.asked) == ({2, 4}, 4)
+    assert (fitting({1, 4}, 2, ok=False), counting.asked) == (set(), 8)
+    verdicts.forget_class(4)
+    assert (fitting({4}), counting.asked) == ({4}, 9)
+
+
+def test_more_classes_than_there_is_room_for_are_all_answered() -> None:
+    _, verdicts = cache(most=3)
+    ever = set(range(10))
+    for _ in range(3):
+        assert verdicts.fitting(ever, ever, lambda _: Requirements(), agent(1)) == ever

@@ -139,6 +139,13 @@ class FlowErrands:
             priority=task.priority,
             due_at=task.due_at,
             concurrency_key=due.concurrency_key,
+            target_agent_id=None,
+            job_id=task.job_id,
+            job_version=task.job_version,
+            attempt=1,
+            fire_at=task.fire_at,
+            lease_ms=0,  # no agent runs it
+            slot=None,
         )
         return not (await self._capacity.take(connection, [row])).refused
 

@@ -16,7 +16,7 @@ from hetuflow_agent.poller import Poller
 from hetuflow_core.agent_commands import CommandKind
 from hetuflow_core.errors import Denied
 from hetuflow_core.messages import Cancel, Command, Poll, Polled
-from hetuflow_core.placement import Resources
+from hetuflow_core.placement import Resources, RunningJob
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.loop import Timers
 from tests.support.assignments import assignment_of
@@ -50,6 +50,7 @@ class Slots:
         self.ahead = 0
         self.expected = 0
         self.resources = Resources()
+        self.running: list[RunningJob] = []
         self.accepted: list[Any] = []
         self.cancelled: list[Any] = []
         self.freed: Callable[[], None] = lambda: None
@@ -65,6 +66,9 @@ class Slots:
 
     def free_resources(self) -> Resources:
         return self.resources
+
+    def running_jobs(self) -> list[RunningJob]:
+        return self.running
 
     def accept(self, assignments: list[Any]) -> None:
         self.accepted += assignments
@@ -276,3 +280,23 @@ async def test_a_question_asked_with_less_is_asked_again_under_the_same_id(timer
         slots.resources,
     )
     assert (other.request_id != first.request_id, other.repeated) == (True, False)
+
+
+async def test_a_question_that_names_a_job_which_has_ended_is_asked_again(timers: Timers) -> None:
+    """Work that does not want to be beside that job may come now."""
+    wire, slots = Wire(), Slots()
+    web, other = RunningJob("default", "web"), RunningJob("default", "other")
+    slots.running = [web]
+    poller = poller_of(wire, slots, timers)
+    asking = asyncio.create_task(poller.run_once())
+    await wire.waiting.wait()
+    slots.running = [web, other]
+    slots.freed()
+    await asyncio.sleep(0)
+    assert not asking.done(), "one more is no reason"
+    slots.running = [other]
+    slots.freed()
+    assert await asking == 1
+    wire.answers = [Polled(0)]
+    await poller.run_once()
+    assert [one.running for one in wire.asked] == [[web], [other]]

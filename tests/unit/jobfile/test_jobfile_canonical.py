@@ -116,6 +116,14 @@ jobs = st.fixed_dictionaries(
                     st.fixed_dictionaries({"weight": st.integers(1, 100), **conditions}), max_size=2
                 ),
             ),
+            anti_affinity=optional(
+                required=st.lists(
+                    st.fixed_dictionaries({"jobs": st.lists(names, min_size=1, max_size=2)}), max_size=2
+                ),
+                preferred=st.lists(
+                    st.fixed_dictionaries({"weight": st.integers(1, 100), "jobs": st.just(["a"])}), max_size=2
+                ),
+            ),
             tolerations=st.lists(
                 st.fixed_dictionaries(
                     {"key": words},

@@ -22,7 +22,14 @@ from hetuflow_core.jobfile import (
     raw_documents,
     to_document,
 )
-from hetuflow_core.placement import Operator, Requirements, Resources
+from hetuflow_core.placement import (
+    AntiAffinity,
+    Neighbour,
+    Operator,
+    Requirements,
+    Resources,
+    UnlikedNeighbour,
+)
 from hetuflow_core.retry import Backoff, RetryPolicy
 from hetuflow_core.states import InstanceStatus
 
@@ -401,6 +408,10 @@ PLACEMENT = {
         "required": [{"key": "cores", "operator": "Gt", "values": [8]}],
         "preferred": [{"weight": 5, "key": "ssd", "operator": "Exists"}],
     },
+    "anti_affinity": {
+        "required": [{"jobs": ["b", "a"]}],
+        "preferred": [{"weight": 7, "labels": {"load": "heavy"}}],
+    },
     "tolerations": [{"key": "spot", "value": "yes", "effect": "NoSchedule"}, {"operator": "Exists"}],
     "resources": {"cpu": 1, "memory": "512Mi", "gpu": 0},
     "pool": "batch",
@@ -419,6 +430,10 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
     assert spec.placement.resources == Resources(cpu=1, memory=512 * 1024**2)
     assert spec.placement.affinity.required[0].operator is Operator.GREATER
     assert spec.placement.affinity.required[0].values == ("8",)
+    assert spec.placement.anti_affinity == AntiAffinity(
+        required=(Neighbour(jobs=("a", "b")),),
+        preferred=(UnlikedNeighbour(weight=7, labels={"load": "heavy"}),),
+    )
 
 
 @pytest.mark.parametrize(
@@ -449,6 +464,16 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
         (
             {"placement": {"affinity": {"preferred": [{"key": "a", "operator": "Exists"}]}}},
             "placement.affinity.preferred[0]",
+            '"weight" is missing',
+        ),
+        (
+            {"placement": {"anti_affinity": {"required": [{}]}}},
+            "placement.anti_affinity.required[0]",
+            "say which jobs are meant",
+        ),
+        (
+            {"placement": {"anti_affinity": {"preferred": [{"jobs": ["a"]}]}}},
+            "placement.anti_affinity.preferred[0]",
             '"weight" is missing',
         ),
         ({"placement": {"tolerations": [{"value": "a"}]}}, "placement.tolerations[0]", "Equal needs a key"),
