@@ -12,6 +12,7 @@ from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import structlog
 
@@ -33,8 +34,11 @@ from hetuflow_server.stream.hints import Hints, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.generator")
 
-# So many batches come of one look.
+# So many batches come of one look, and so many looks go on from each other: what has become due before them
+# meanwhile is seen after that.
 _MOST_BATCHES: Final = 10
+_MOST_LOOKS: Final = 4
+_MOST_DUE: Final = _MOST_BATCHES * MOST_FIRES
 # So many transactions are under way at once: while one of them is committed another one works.
 _WRITERS: Final = 2
 # Agents take what is due within two seconds; they are told only of what they may take.
@@ -55,16 +59,21 @@ class Generator:
         """Generate what is due, in batches; return how many schedules have moved on."""
         if self._leadership.term is None:
             return 0
-        async with self._database.transaction() as connection:
-            look = await self._look(connection)
-        planner, moved = Planner(look), 0
+        moved, after = 0, store.BEGINNING
         writing: deque[asyncio.Task[int]] = deque()
         try:
-            # The next batch is planned while the database writes those before.
-            while turns := await planner.next_batch():
-                if len(writing) == _WRITERS:
-                    moved += await writing.popleft()
-                writing.append(asyncio.create_task(self._generate(turns, look.now)))
+            for _ in range(_MOST_LOOKS):
+                async with self._database.transaction() as connection:
+                    look = await self._look(connection, after)
+                planner = Planner(look)
+                # What comes next is read and planned while the database writes what was before.
+                while turns := await planner.next_batch():
+                    if len(writing) == _WRITERS:
+                        moved += await writing.popleft()
+                    writing.append(asyncio.create_task(self._generate(turns, look.now)))
+                if len(look.due) < _MOST_DUE:
+                    break
+                after = max((row.next_fire_at, row.id) for row in look.due)
             while writing:
                 moved += await writing.popleft()
         finally:
@@ -73,9 +82,9 @@ class Generator:
             await asyncio.gather(*writing, return_exceptions=True)
         return moved
 
-    async def _look(self, connection: Connection) -> Look:
+    async def _look(self, connection: Connection, after: tuple[datetime, UUID]) -> Look:
         now = await store.clock(connection)
-        due = await store.due(connection, now + HORIZON, _MOST_BATCHES * MOST_FIRES)
+        due = await store.due(connection, now + HORIZON, _MOST_DUE, after)
         specs = self._read(due)
         uses = [
             (row.namespace_id, spec)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -66,6 +66,7 @@ class DueSchedule(NamedTuple):
     # JSON, without its name: many schedules say the same, and nobody reads it twice.
     spec: str
     version: int
+    next_fire_at: datetime
     cursor: datetime
     decided_until: datetime | None
     fired_count: int
@@ -94,19 +95,23 @@ class Advance:
     fired: Int
 
 
+# Before the next fire of any schedule, and its id.
+BEGINNING = (datetime.min.replace(tzinfo=UTC), UUID(int=0))
+
 _COLUMNS = """
 s.id, s.namespace_id, s.job_id, s.name, s.spec, s.enabled, s.version, s.cursor, s.next_fire_at,
 s.fired_count"""
 
 # Named by the index of what comes next: what is not due is not touched, however many there are.
 _DUE = """
-SELECT s.id, s.namespace_id, s.job_id, s.name, (s.spec - 'name')::text AS spec, s.version, s.cursor,
-       s.decided_until, s.fired_count, j.version AS job_version, v.placement_id, v.spec->>'params' AS params,
-       (v.spec->>'priority')::smallint AS priority, v.spec->>'lease' AS lease,
+SELECT s.id, s.namespace_id, s.job_id, s.name, (s.spec - 'name')::text AS spec, s.version,
+       s.next_fire_at, s.cursor, s.decided_until, s.fired_count, j.version AS job_version, v.placement_id,
+       v.spec->>'params' AS params, (v.spec->>'priority')::smallint AS priority, v.spec->>'lease' AS lease,
        v.spec->>'deadline' AS deadline, v.spec->'concurrency'->>'key' IS NOT NULL AS keyed
 FROM (
   SELECT * FROM sched_schedule
   WHERE enabled AND next_fire_at IS NOT NULL AND next_fire_at <= %(until)s
+    AND (next_fire_at, id) > (%(after_at)s, %(after_id)s)
   ORDER BY next_fire_at, id LIMIT %(most)s) s
 JOIN sched_job j ON j.id = s.job_id
 JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version"""
@@ -180,9 +185,12 @@ async def clock(connection: Connection) -> datetime:
     return now
 
 
-async def due(connection: Connection, until: datetime, most: int) -> list[DueSchedule]:
-    """Return the schedules that have fires to generate up to `until`, soonest first."""
-    rows = await connection.exec_driver_sql(_DUE, {"until": until, "most": most}, binary=True)
+async def due(
+    connection: Connection, until: datetime, most: int, after: tuple[datetime, UUID] = BEGINNING
+) -> list[DueSchedule]:
+    """Return the soonest schedules behind `after` that have fires to generate up to `until`."""
+    parameters = {"until": until, "most": most, "after_at": after[0], "after_id": after[1]}
+    rows = await connection.exec_driver_sql(_DUE, parameters, binary=True)
     return [DueSchedule._make(row) for row in rows]
 
 

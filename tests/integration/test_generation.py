@@ -189,6 +189,17 @@ async def test_schedules_that_say_the_same_count_and_go_on_each_for_itself(
     assert min(of["fresh"]) == min(of["counted"]) < further
 
 
+async def test_what_one_look_does_not_hold_is_found_by_the_next(
+    scheduling: Engine, generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looks go on from each other; after so many of them the soonest ones are looked for again."""
+    monkeypatch.setattr(generator_module, "_MOST_DUE", 3)
+    at = (scheduling.now() + 20 * SECOND).replace(microsecond=0).isoformat()
+    await scheduling.apply(*({"name": f"s{n}", "every": "1d", "start_at": at} for n in range(20)))
+    assert [await generator.run_once() for _ in range(3)] == [12, 8, 0]
+    assert len({row["schedule_id"] for row in scheduling.all("SELECT schedule_id FROM sched_task")}) == 20
+
+
 async def test_fires_that_may_not_overlap_are_held(scheduling: Engine, generator: Generator) -> None:
     await scheduling.apply({**SECONDLY, "overlap": "skip"})
     await everything(generator)
@@ -479,7 +490,10 @@ async def test_a_due_schedule_is_found_by_its_index(scheduling: Engine) -> None:
     plan = scheduling.one(
         f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {store._DUE}".replace(
             "%(until)s", "now() + interval '1 min'"
-        ).replace("%(most)s", "100")
+        )
+        .replace("%(most)s", "100")
+        .replace("%(after_at)s", "'-infinity'")
+        .replace("%(after_id)s", "gen_random_uuid()")
     )["QUERY PLAN"][0]["Plan"]
     text = json.dumps(plan)
     assert "sched_schedule_next_fire_at_idx" in text
