@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -14,11 +15,13 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage, Stream
 
-from hetuflow_core.errors import Invalid
+from hetuflow_core.errors import Denied, Invalid, NotFound
 from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import TaskInstance
+from hetuflow_server.http.credentials import bearer
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
+from hetuflow_server.services.access import Access
 from hetuflow_server.services.log_ingest import STREAMS
 from hetuflow_server.services.log_lines import MOST_TAIL_LINES
 from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
@@ -96,11 +99,32 @@ async def follow_logs(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     log_reading: NamedDependency[LogReading],
+    access: NamedDependency[Access],
 ) -> ServerSentEvent:
     """The log as it grows: `log` events, then one `end` event. Last-Event-ID resumes behind an event."""
     await log_reading.instance(principal, instance_id)
     pieces = log_reading.follow(principal, instance_id, request.headers.get("last-event-id"))
-    return ServerSentEvent(_events(pieces))
+
+    async def let_in() -> bool:
+        """Whether who follows may still do so: a key that was revoked shows nothing more."""
+        try:
+            rights = await access.rights_now(bearer(request))
+            if rights != principal.rights:
+                await log_reading.instance(replace(principal, rights=rights), instance_id)
+        except (Denied, NotFound):
+            return False
+        return True
+
+    return ServerSentEvent(_events(_while_let_in(pieces, let_in)))
+
+
+async def _while_let_in(
+    pieces: AsyncIterator[LogPiece | LogEnd | LogSilence], let_in: Callable[[], Awaitable[bool]]
+) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
+    async for piece in pieces:
+        if not await let_in():
+            return
+        yield piece
 
 
 async def _events(

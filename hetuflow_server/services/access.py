@@ -89,6 +89,10 @@ class Access:
         self._rates.count(known.principal.id, known.requests_per_second)
         return replace(known.principal, source=source)
 
+    async def rights_now(self, credential: str | None) -> Rights:
+        """Return what the holder of a credential may do by now, for answers that go on for long."""
+        return (await self._recognised(credential)).principal.rights
+
     async def _recognised(self, credential: str | None) -> _Known:
         if credential is None or credential.startswith(f"{API_KEY_MARK}_"):
             known = await self._key(credential)

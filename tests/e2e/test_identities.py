@@ -10,12 +10,16 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import zstandard
 
+from hetuflow_core import messages as m
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Denied, NotFound, Unauthenticated
 from hetuflow_core.roles import Role
+from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
 from tests.support.processes import HETUFLOW, clean_environment, run
+from tests.support.protocol import HandAgent
 from tests.support.waiting import wait_until
 
 PASSWORD = "correct horse"
@@ -115,3 +119,41 @@ def test_who_one_is_and_where_one_asks_from(lone_server: System) -> None:
     me = lone_server.client.who_am_i()
     assert (me.kind, me.name, me.source) == ("key", "cli", "127.0.0.1")
     assert [(one.namespace, "users.manage" in one.permissions) for one in me.rights] == [(None, True)]
+
+
+def test_who_follows_a_log_sees_nothing_more_once_the_key_is_revoked(lone_server: System) -> None:
+    for waiting in lone_server.client.tasks(status="pending"):
+        lone_server.client.cancel(waiting.id)
+    agent = HandAgent(lone_server.url, lone_server.agent_token)
+    agent.register()
+    task = lone_server.client.run(lone_server.apply(run={"command": ["true"]}).id)
+    (one,) = [one for one in agent.poll().assignments if one.task_id == task.id]
+    agent.start(one)
+
+    def say(offset: int, text: bytes) -> None:
+        agent.logs(
+            m.LogChunk(one.instance_id, one.token, "stdout", offset, len(text), zstandard.compress(text))
+        )
+
+    key = lone_server.client.create_api_key("follower", role=Role.VIEWER)
+    heard: list[str] = []
+    with httpx.stream(
+        "GET",
+        f"{lone_server.url}/api/v1/task-instances/{one.instance_id}/logs/stream",
+        headers={"Authorization": f"Bearer {key.key}"},
+        timeout=60,
+    ) as answer:
+        say(0, b"before\n")
+        lines = answer.iter_lines()
+        while not any("before" in line for line in heard):
+            heard.append(next(lines))
+        lone_server.client.revoke_api_key(key.id)
+        me, headers = f"{lone_server.url}/api/v1/auth/me", {"Authorization": f"Bearer {key.key}"}
+        wait_until(
+            lambda: httpx.get(me, headers=headers).status_code == 401, timeout=30, what="the end of it"
+        )
+        say(7, b"after\n")
+        heard.extend(lines)
+    assert not any("after" in line for line in heard)
+    assert lone_server.client.logs(one.instance_id) == b"before\nafter\n"
+    agent.finish(one, InstanceStatus.SUCCEEDED)
