@@ -20,6 +20,7 @@ from hetuflow_server.http.guarding import Door
 from tests.e2e.conftest import System
 from tests.support.protocol import HandAgent
 from tests.support.routes import Route, all_routes
+from tests.support.waiting import wait_until
 
 ROUTES = all_routes()
 OPEN_TO_ANYBODY = {
@@ -158,6 +159,11 @@ def _things(system: System) -> dict[str, str]:
     )
     kept = system.apply(run={"command": ["true"]}, schedules=[{"name": "always", "daemon": {"replicas": 1}}])
     (daemon,) = system.client.schedules(job=kept.name)
+    flow = system.apply(flow={"nodes": [{"name": "gate", "approval": {"timeout": "1d"}}]})
+    run = system.client.run(flow.id)
+    wait_until(
+        lambda: system.get(f"/api/v1/flow-runs/{run.id}").status_code == 200, timeout=60, what="the run"
+    )
     hand = HandAgent(system.url, system.agent_token)
     agent_id = str(hand.register().agent_id)
     command = httpx.post(
@@ -173,6 +179,8 @@ def _things(system: System) -> dict[str, str]:
         "instance_id": str(ended.instances[0].id),
         "schedule_id": str(schedule.id),
         "daemon_id": str(daemon.id),
+        "run_id": str(run.id),
+        "node": "gate",
         "backfill_id": str(backfill.id),
         "event_id": str(system.client.emit("there.it.is").id),
         "agent_id": agent_id,
