@@ -19,6 +19,7 @@
     ├── Denied
     │   └── Unauthenticated
     ├── Conflict                   the state does not allow it (any more)
+    │   └── Stale                  somebody has changed it since it was read
     └── TooLarge
 
 A message is one sentence that says what is wrong, and ends with what to do when there is something to do.
@@ -131,6 +132,10 @@ class Unauthenticated(Denied):
 
 class Conflict(HetuflowError):
     code = "conflict"
+
+
+class Stale(Conflict):
+    code = "stale"
 
 
 class TooLarge(HetuflowError):

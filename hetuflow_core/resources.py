@@ -36,6 +36,15 @@ class Job(msgspec.Struct, frozen=True):
     spec: dict[str, Any]
 
 
+class JobVersionSummary(msgspec.Struct, frozen=True):
+    """What a job was at one time; its schedules are not part of a version."""
+
+    version: int
+    created_at: datetime
+    created_by: str | None
+    spec: dict[str, Any]
+
+
 class TaskInstance(msgspec.Struct, frozen=True):
     """One attempt of a task."""
 

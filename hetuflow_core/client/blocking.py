@@ -23,6 +23,7 @@ from hetuflow_core.client import (
     flow_operations,
     following,
     identity_operations,
+    job_operations,
     operations,
     preview_operations,
     schedule_operations,
@@ -284,6 +285,10 @@ class Hetuflow(BlockingTransport):
     enable_schedule = _call(schedule_operations.enable_schedule)
     disable_schedule = _call(schedule_operations.disable_schedule)
     delete_schedule = _call(schedule_operations.delete_schedule)
+    create_job = _call(job_operations.create_job)
+    change_job = _call(job_operations.change_job)
+    job_etag = _call(job_operations.job_etag)
+    job_versions = _iteration(job_operations.job_versions)
     enable_job = _call(schedule_operations.enable_job)
     disable_job = _call(schedule_operations.disable_job)
     delete_job = _call(schedule_operations.delete_job)

@@ -56,10 +56,15 @@ def apply(documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> P
 
 
 def jobs(
-    *, namespace: str | None = None, name: str | None = None, page_size: int | None = None
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    labels: Mapping[str, str] | None = None,
+    page_size: int | None = None,
 ) -> Stream[Job]:
     """The jobs of a namespace, or of all you may see; fetched page by page as they are iterated over."""
-    query = {"namespace": namespace, "name": name, "limit": page_size}
+    wanted = [f"{key}={value}" for key, value in (labels or {}).items()]
+    query = {"namespace": namespace, "name": name, "label": wanted, "limit": page_size}
     return (yield from _pages("/jobs", query, Page[Job]))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -16,6 +15,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, KickRequest, Page
 from hetuflow_core.states import AgentStatus
+from hetuflow_server.api.filters import Labels, labels_of
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
@@ -34,14 +34,14 @@ async def list_agents(
     agent_actions: NamedDependency[AgentActions],
     name: Annotated[str | None, QueryParameter()] = None,
     status: Annotated[str | None, QueryParameter()] = None,
-    label: Annotated[list[str] | None, QueryParameter(description="key=value; all of those given.")] = None,
+    label: Labels = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Agent]:
     """List agents by name."""
     if status is not None and status not in list(AgentStatus):
         raise Invalid(f"There is no agent status {status}: use one of {', '.join(AgentStatus)}.")
-    wanted = AgentFilter(name, status, _labels(label or ()), decode_cursor(cursor, str))
+    wanted = AgentFilter(name, status, labels_of(label), decode_cursor(cursor, str))
     agents, total = await agent_actions.list_agents(principal, wanted, limit=limit, cap=TOTAL_CAP)
     more = encode_cursor(agents[limit - 1].name) if len(agents) > limit else None
     return Page(agents[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
@@ -265,16 +265,6 @@ def _state(state: str | None) -> str | None:
     if state is not None and state not in list(CommandState):
         raise Invalid(f"There is no command state {state}: use one of {', '.join(CommandState)}.")
     return state
-
-
-def _labels(given: Sequence[str]) -> dict[str, str]:
-    labels = {}
-    for one in given:
-        key, separator, value = one.partition("=")
-        if not separator or not key:
-            raise Invalid(f'"{one[:64]}" is no label: write it as key=value.')
-        labels[key] = value
-    return labels
 
 
 agents_router = Router(

@@ -1,23 +1,79 @@
-"""What enables, disables and deletes jobs, part of `/jobs`."""
+"""What creates, changes, enables, disables and deletes jobs, part of `/jobs`."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
+from typing import Any
 from uuid import UUID
 
-from litestar import delete, post
+from litestar import Response, delete, get, patch, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath
+from litestar.params import FromPath, JSONBody
 
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import Job
+from hetuflow_core.resources import Job, JobVersionSummary, Page
+from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.etags import IfMatch, tagged
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.applying import Applying
+from hetuflow_server.services.job_edits import JobEdits
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedules import Schedules
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
+
+
+@post(
+    "/jobs",
+    operation_id="create_job",
+    opt=needs(Permission.JOBS_WRITE),
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+async def create_job(
+    data: JSONBody[dict[str, Any]],
+    principal: NamedDependency[Principal],
+    job_edits: NamedDependency[JobEdits],
+) -> Response[Job]:
+    """Create a job from its document, as in job files, if there is none of that name."""
+    return tagged(await job_edits.create(principal, data))
+
+
+@patch(
+    "/jobs/{job_id:uuid}",
+    operation_id="change_job",
+    opt=needs(Permission.JOBS_WRITE),
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.PRECONDITION_FAILED),
+)
+async def change_job(
+    job_id: FromPath[UUID],
+    data: JSONBody[dict[str, Any]],
+    principal: NamedDependency[Principal],
+    job_edits: NamedDependency[JobEdits],
+    if_match: IfMatch = None,
+) -> Response[Job]:
+    """Merge keys, as in job files, into a job, which is a new version; null takes one back to its default."""
+    return tagged(await job_edits.change(principal, job_id, data, if_match))
+
+
+@get(
+    "/jobs/{job_id:uuid}/versions",
+    operation_id="list_job_versions",
+    opt=needs(Permission.JOBS_READ),
+    responses=_NOT_FOUND,
+)
+async def list_job_versions(
+    job_id: FromPath[UUID],
+    principal: NamedDependency[Principal],
+    job_edits: NamedDependency[JobEdits],
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[JobVersionSummary]:
+    """What a job was, newest first."""
+    before = decode_cursor(cursor, int)
+    found, total = await job_edits.versions(principal, job_id, before=before, limit=limit)
+    more = encode_cursor(found[limit - 1].version) if len(found) > limit else None
+    return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
 
 @post(

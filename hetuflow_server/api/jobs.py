@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
 
-from litestar import Router, get, post
+from litestar import Response, Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
@@ -21,8 +21,17 @@ from hetuflow_core.resources import (
     TaskDetail,
     TaskList,
 )
-from hetuflow_server.api.job_changes import delete_job, disable_job, enable_job
+from hetuflow_server.api.filters import Labels, labels_of
+from hetuflow_server.api.job_changes import (
+    change_job,
+    create_job,
+    delete_job,
+    disable_job,
+    enable_job,
+    list_job_versions,
+)
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.etags import tagged
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.applying import Applying
@@ -55,6 +64,7 @@ async def list_jobs(
     applying: NamedDependency[Applying],
     namespace: Annotated[str | None, QueryParameter()] = None,
     name: Annotated[str | None, QueryParameter()] = None,
+    label: Labels = None,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Job]:
@@ -64,6 +74,7 @@ async def list_jobs(
         principal,
         namespace=namespace,
         name=name,
+        labels=labels_of(label),
         after=after,
         limit=limit,
         cap=TOTAL_CAP,
@@ -82,8 +93,9 @@ async def get_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     applying: NamedDependency[Applying],
-) -> Job:
-    return await applying.job(principal, job_id)
+) -> Response[Job]:
+    """A job with its whole document. Its ETag, sent back as If-Match, guards a change against others."""
+    return tagged(await applying.job(principal, job_id))
 
 
 @post(
@@ -120,6 +132,9 @@ async def run_job_many(
 
 jobs_router = Router(
     "/api/v1",
-    route_handlers=[apply, list_jobs, get_job, run_job, run_job_many, enable_job, disable_job, delete_job],
+    route_handlers=[
+        *(apply, list_jobs, create_job, get_job, change_job, delete_job, list_job_versions),
+        *(run_job, run_job_many, enable_job, disable_job),
+    ],
     tags=["jobs"],
 )

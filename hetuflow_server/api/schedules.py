@@ -6,7 +6,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 from uuid import UUID
 
-from litestar import Router, delete, get, patch, post
+from litestar import Response, Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
@@ -15,6 +15,7 @@ from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import NewScheduleRequest, Page, Schedule
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.etags import IfMatch, tagged
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.principals import Principal
@@ -64,8 +65,9 @@ async def get_schedule(
     schedule_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
-) -> Schedule:
-    return await schedules.schedule(principal, schedule_id)
+) -> Response[Schedule]:
+    """A schedule, and its ETag, which guards a change against others when it is sent back as If-Match."""
+    return tagged(await schedules.schedule(principal, schedule_id))
 
 
 @post(
@@ -87,16 +89,17 @@ async def add_schedule(
     "/schedules/{schedule_id:uuid}",
     operation_id="change_schedule",
     opt=needs(Permission.SCHEDULES_WRITE),
-    responses=_CHANGE_PROBLEMS,
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED),
 )
 async def change_schedule(
     schedule_id: FromPath[UUID],
     data: JSONBody[dict[str, Any]],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
-) -> Schedule:
+    if_match: IfMatch = None,
+) -> Response[Schedule]:
     """Merge keys, as in the job's file, into a schedule; null takes one back to its default."""
-    return await schedules.change(principal, schedule_id, data)
+    return tagged(await schedules.change(principal, schedule_id, data, if_match=if_match))
 
 
 @delete(

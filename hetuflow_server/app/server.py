@@ -84,6 +84,7 @@ from hetuflow_server.services.flows.control import FlowControl
 from hetuflow_server.services.flows.errands import FlowErrands
 from hetuflow_server.services.following import Following
 from hetuflow_server.services.health import Readiness
+from hetuflow_server.services.job_edits import JobEdits
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.keyring import Keyring
 from hetuflow_server.services.limits import Limits
@@ -261,6 +262,7 @@ class Services:
         self.events = Events(database)
         self.webhooks = Webhooks(database, keyring, self.settler.announcing, clock, self.events)
         self.applying = Applying(database, clock, self.secrets, self.webhooks)
+        self.job_edits = JobEdits(database, self.applying)
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
@@ -278,6 +280,7 @@ class Services:
             "log_reading": self.log_reading,
             "artifacts": self.artifacts,
             "applying": self.applying,
+            "job_edits": self.job_edits,
             "task_actions": self.task_actions,
             "flow_control": self.flow_control,
             "limits": self.limits,

@@ -31,6 +31,7 @@ STATUSES: Mapping[type[HetuflowError], HTTPStatus] = {
     errors.Denied: HTTPStatus.FORBIDDEN,
     errors.Unauthenticated: HTTPStatus.UNAUTHORIZED,
     errors.Conflict: HTTPStatus.CONFLICT,
+    errors.Stale: HTTPStatus.PRECONDITION_FAILED,
     errors.TooLarge: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 }
 

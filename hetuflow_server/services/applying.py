@@ -74,33 +74,36 @@ class Applying:
         dry_run: bool,
     ) -> ApplyResult:
         specs = await _load(documents)
-        _check_rights(principal, specs, dry_run=dry_run)
+        check_rights(principal, specs, dry_run=dry_run)
         async with self._database.transaction() as connection:
-            # In one order: two applies at once must not wait in a ring.
-            in_order = sorted(specs, key=_order)
-            items = [
-                await self._apply_namespace(connection, one)
-                for one in in_order
-                if isinstance(one, NamespaceSpec)
-            ]
-            items += await apply_calendars(connection, specs)
-            items += await apply_secrets(connection, specs, self._secrets, principal.name)
-            items += await apply_webhooks(connection, specs, self._webhooks)
-            await refuse_unknown_secrets(connection, specs)
-            items += [
-                await self._apply_job(connection, principal, one)
-                for one in in_order
-                if isinstance(one, JobSpec)
-            ]
-            await refuse_bad_calls(connection, specs)
-            items += await apply_limits(connection, specs)
+            items = await self.apply_specs(connection, principal, specs)
             if dry_run:
                 await connection.rollback()
+        return ApplyResult(dry_run, items)
+
+    async def apply_specs(
+        self, connection: Connection, principal: Principal, specs: Sequence[Document]
+    ) -> list[AppliedDocument]:
+        """Make the database what the documents say, within a transaction; say what that took, in order."""
+        # In one order: two applies at once must not wait in a ring.
+        in_order = sorted(specs, key=_order)
+        items = [
+            await self._apply_namespace(connection, one) for one in in_order if isinstance(one, NamespaceSpec)
+        ]
+        items += await apply_calendars(connection, specs)
+        items += await apply_secrets(connection, specs, self._secrets, principal.name)
+        items += await apply_webhooks(connection, specs, self._webhooks)
+        await refuse_unknown_secrets(connection, specs)
+        items += [
+            await self._apply_job(connection, principal, one) for one in in_order if isinstance(one, JobSpec)
+        ]
+        await refuse_bad_calls(connection, specs)
+        items += await apply_limits(connection, specs)
         place = {
             (spec.kind.value, getattr(spec, "namespace", None), spec.name): n for n, spec in enumerate(specs)
         }
         items.sort(key=lambda item: place[item.kind, item.namespace, item.name])
-        return ApplyResult(dry_run, items)
+        return items
 
     async def job(self, principal: Principal, job_id: UUID) -> Job:
         async with self._database.transaction() as connection:
@@ -115,6 +118,7 @@ class Applying:
         *,
         namespace: str | None,
         name: str | None,
+        labels: dict[str, str] | None = None,
         after: tuple[str, str] | None,
         limit: int,
         cap: int,
@@ -126,10 +130,13 @@ class Applying:
                 connection,
                 namespaces=namespaces,
                 name=name,
+                labels=labels,
                 after=after,
                 limit=limit + 1,
             )
-            return jobs, await job_store.count_jobs(connection, namespaces, name, cap + 1)
+            return jobs, await job_store.count_jobs(
+                connection, namespaces=namespaces, name=name, labels=labels, cap=cap + 1
+            )
 
     async def _apply_namespace(
         self,
@@ -197,7 +204,7 @@ def _scopes(spec: JobSpec, job_id: UUID) -> list[str]:
     return [*spec.limits, job_scope(job_id)] if own else list(spec.limits)
 
 
-def _check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:
+def check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:
     for spec in specs:
         if isinstance(spec, NamespaceSpec):
             # Also to plan: the plan says whether there is one.

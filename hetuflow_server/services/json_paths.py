@@ -1,4 +1,4 @@
-"""What differs between two documents."""
+"""Documents as plain data: what differs between two, and one with changes merged into it."""
 
 from __future__ import annotations
 
@@ -14,3 +14,17 @@ def differences(before: Any, after: Any, path: str = "") -> list[str]:
             for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
         ]
     return [] if before == after else [path]
+
+
+def merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Return a document with a JSON merge patch (RFC 7396) applied."""
+    result = dict(document)
+    for key, value in changes.items():
+        before = result.get(key)
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = merged(before if isinstance(before, dict) else {}, value)
+        else:
+            result[key] = value
+    return result

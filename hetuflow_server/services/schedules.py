@@ -17,6 +17,7 @@ from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.services import schedule_edits
 from hetuflow_server.services.apply_calendars import refuse_undefined_calendars
 from hetuflow_server.services.apply_flows import refuse_unknown_upstreams
+from hetuflow_server.services.etags import refuse_stale
 from hetuflow_server.services.job_versions import from_row
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedule_edits import EditedJob
@@ -67,11 +68,20 @@ class Schedules:
             note_change("schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec))
         return await self.schedule(principal, added)
 
-    async def change(self, principal: Principal, schedule_id: UUID, changes: dict[str, Any]) -> Schedule:
+    async def change(
+        self,
+        principal: Principal,
+        schedule_id: UUID,
+        changes: dict[str, Any],
+        *,
+        if_match: str | None = None,
+    ) -> Schedule:
         """Merge `changes` into a schedule's document; null takes a key back to its default."""
         found = await self.schedule(principal, schedule_id)
         async with self._editing(principal, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
+            if if_match is not None and (shown := await store.shown(connection, schedule_id)):
+                refuse_stale(shown, if_match)
             spec = schedule_from_document(_merged(row.spec, changes))
             if any(other.name == spec.name and other.id != row.id for other in rows):
                 raise Conflict(

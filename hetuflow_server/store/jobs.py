@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.resources import Job
+from hetuflow_core.resources import Job, JobVersionSummary
 from hetuflow_server.store.connection import Connection
 
 
@@ -54,15 +54,21 @@ JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.deleted_at IS NULL
   AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
   AND (%(name)s::text IS NULL OR j.name = %(name)s)
+  AND j.labels @> %(labels)s::jsonb
   AND (%(id)s::uuid IS NULL OR j.id = %(id)s)
   AND (%(after)s::text IS NULL OR (n.name, j.name) > (%(after_namespace)s::text, %(after)s))
 ORDER BY n.name, j.name LIMIT %(limit)s"""
+
+_VERSIONS = """
+SELECT version, created_at, created_by, spec FROM sched_job_version
+WHERE job_id = %(id)s AND (%(before)s::integer IS NULL OR version < %(before)s)
+ORDER BY version DESC LIMIT %(limit)s"""
 
 _COUNT = """
 SELECT count(*) FROM (
   SELECT FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
   WHERE j.deleted_at IS NULL AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
-    AND (%(name)s::text IS NULL OR j.name = %(name)s)
+    AND (%(name)s::text IS NULL OR j.name = %(name)s) AND j.labels @> %(labels)s::jsonb
   LIMIT %(cap)s) counted"""
 
 
@@ -129,6 +135,7 @@ async def list_jobs(
     *,
     namespaces: Sequence[str] | None = None,
     name: str | None = None,
+    labels: Mapping[str, str] | None = None,
     id_: UUID | None = None,
     after: tuple[str, str] | None = None,
     limit: int,
@@ -139,6 +146,7 @@ async def list_jobs(
         {
             "namespaces": namespaces,
             "name": name,
+            "labels": _json(dict(labels or {})),
             "id": id_,
             "after_namespace": after[0] if after else None,
             "after": after[1] if after else None,
@@ -149,10 +157,26 @@ async def list_jobs(
 
 
 async def count_jobs(
-    connection: Connection, namespaces: Sequence[str] | None, name: str | None, cap: int
+    connection: Connection,
+    *,
+    namespaces: Sequence[str] | None,
+    name: str | None,
+    labels: Mapping[str, str] | None,
+    cap: int,
 ) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {"namespaces": namespaces, "name": name, "cap": cap})
-    return int(row.scalar_one())
+    wanted = {"namespaces": namespaces, "name": name, "labels": _json(dict(labels or {})), "cap": cap}
+    return int((await connection.exec_driver_sql(_COUNT, wanted)).scalar_one())
+
+
+async def versions(
+    connection: Connection, id_: UUID, *, before: int | None, limit: int
+) -> tuple[list[JobVersionSummary], int]:
+    """Return a job's versions, newest first, and how many there are."""
+    rows = await connection.exec_driver_sql(_VERSIONS, {"id": id_, "before": before, "limit": limit})
+    total = await connection.exec_driver_sql(
+        "SELECT count(*) FROM sched_job_version WHERE job_id = %(id)s", {"id": id_}
+    )
+    return [JobVersionSummary(**row._mapping) for row in rows], int(total.scalar_one())  # noqa: SLF001 - SQLAlchemy's public name
 
 
 async def insert_job(connection: Connection, job: JobRow, labels: dict[str, str], by: str | None) -> None:
