@@ -129,6 +129,8 @@ def with_secrets(run: RunSpec, values: Mapping[str, str]) -> RunSpec:
         return run
     env, headers, named = dict(run.env), {}, {}
     for place in run.secrets:
+        if place.name not in values:
+            continue  # a probe of a task that an earlier life of this agent has started
         value = place.prefix + values[place.name]
         if place.env is not None:
             env[place.env] = value

@@ -20,7 +20,7 @@ from hetuflow_agent.runner.recording import end_unspawned
 from hetuflow_agent.runner.secrets import SecretFault, with_secrets
 from hetuflow_agent.task_users import TaskUser, find_user
 from hetuflow_core.errors import Conflict, HetuflowError
-from hetuflow_core.messages import ReportOutcome
+from hetuflow_core.messages import Assignment, ReportOutcome
 
 _COMMIT_AHEAD: Final = 1.0
 
@@ -109,9 +109,7 @@ async def commit_start(course: Course) -> bool:
 
 async def spawn(course: Course) -> bool:
     """At the due instant and never before; False, with that recorded, when it was not to be any more."""
-    workshop = course.workshop
-    # With values of secrets in it: for the executor alone, the journal has the other one.
-    assignment = replace_run(course.assignment, run=with_secrets(course.assignment.run, course.secrets))
+    workshop, assignment = course.workshop, _with_values(course)
     name = executor_name(assignment.run)
     executor = workshop.executors.get(name)
     if executor is None:
@@ -141,7 +139,13 @@ async def spawn(course: Course) -> bool:
 
 def environment_of(course: Course, user: TaskUser | None) -> dict[str, str]:
     base = {**course.workshop.base_environment, **(user.environment if user is not None else {})}
-    return task_environment(base, course.assignment, course.directory)
+    return task_environment(base, _with_values(course), course.directory)
+
+
+def _with_values(course: Course) -> Assignment:
+    """With values of secrets in it: for the executor alone, the journal has the other one."""
+    assignment = course.assignment
+    return replace_run(assignment, run=with_secrets(assignment.run, course.secrets))
 
 
 def user_of(course: Course) -> TaskUser | None:

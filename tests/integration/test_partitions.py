@@ -15,6 +15,7 @@ from hypothesis import given, strategies as st
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import partitions as module
+from hetuflow_server.store.audit_partitions import AUDIT
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import (
     ARTIFACT_CHUNKS,
@@ -38,7 +39,7 @@ NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)
 ALL = (
     *(TASKS, HISTORY, FLOW_NODES, FLOW_RUNS, LOG_LENGTHS, LOG_CHUNKS, ARTIFACTS, ARTIFACT_CHUNKS),
-    *(EVENTS, EVENT_EFFECTS),
+    *(EVENTS, EVENT_EFFECTS, AUDIT),
 )
 
 
