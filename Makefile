@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test coverage bench lint check format docs lock clean
+.PHONY: help install dev test coverage fuzz bench lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -39,6 +39,9 @@ test: install ## run all tests on a throw-away PostgreSQL
 
 coverage: install ## run all tests and tell which branches none of them took (twice the time)
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
+
+fuzz: install ## ask a server whatever its OpenAPI document allows and forbids (ARGS="--examples 1000")
+	@$(BIN)/python -m tests.fuzz $(ARGS)
 
 bench: install ## measure rates and latencies beside their limits, in one run
 	@$(BIN)/python -m bench $(ARGS)

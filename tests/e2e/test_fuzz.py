@@ -1,0 +1,14 @@
+"""A slice of `make fuzz`: requests made from the OpenAPI document meet no error of the server's."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import System
+from tests.support.fuzzing import fuzz
+
+
+def test_whatever_is_asked_the_answer_is_one_the_document_knows(lone_server: System) -> None:
+    faults = fuzz(lone_server.url, lone_server.api_key, examples=4, phases="fuzzing", seed=1, timeout=240)
+    if faults is not None:
+        pytest.fail(faults[-20_000:], pytrace=False)
