@@ -104,7 +104,7 @@ def _first_id(since: datetime | None) -> UUID | None:
         return None
     try:
         return ids.first_id_at(since)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise Invalid(f"since: {error}; write it as RFC 3339 with an offset.") from error
 
 

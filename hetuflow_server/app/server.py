@@ -53,6 +53,7 @@ from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.http.source_address import networks
 from hetuflow_server.http.tls import ServerTls, TlsFiles
 from hetuflow_server.loops.audit_sealer import AuditSealer
+from hetuflow_server.http.strictness import refuse_unreadable
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher
@@ -433,5 +434,6 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
         openapi_config=openapi_config(),
         guards=[guard_with(services.access.principal)],
+        before_request=refuse_unreadable,
         logging_config=None,
     )

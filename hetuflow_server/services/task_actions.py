@@ -37,6 +37,8 @@ from hetuflow_server.stream.hints import Hints, Topic, flow_topic, head_topic, n
 MOST_RUNS = 1_000
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
 _LONGEST_KEY = 255
+# Beyond them deadlines and offsets would leave the calendar.
+_EARLIEST_YEAR, _LATEST_YEAR = 1970, 9000
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,8 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
             faults.append(Fault(f"{where}priority", "must be from 0 to 1000"))
         if request.run_at is not None and request.run_at.tzinfo is None:
             faults.append(Fault(f"{where}run_at", "needs an offset, as in 2026-12-31T23:59:00+01:00"))
+        elif request.run_at is not None and not _EARLIEST_YEAR <= request.run_at.year <= _LATEST_YEAR:
+            faults.append(Fault(f"{where}run_at", f"is from {_EARLIEST_YEAR} to {_LATEST_YEAR}"))
         if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
             faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
         params = {**version.spec.params, **request.params}
