@@ -51,9 +51,9 @@ from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.http.source_address import networks
+from hetuflow_server.http.strictness import refuse_unreadable
 from hetuflow_server.http.tls import ServerTls, TlsFiles
 from hetuflow_server.loops.audit_sealer import AuditSealer
-from hetuflow_server.http.strictness import refuse_unreadable
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher

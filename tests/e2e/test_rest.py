@@ -268,7 +268,8 @@ def test_openapi_is_complete_for_what_there_is_and_needs_a_key(lone_server: Syst
         if path.startswith("/api/v1/"):
             assert "401" in operation["responses"], path
             assert PROBLEM in operation["responses"]["401"]["content"], path
-        if "{" in path:
+        # To who brings no good signature, a hook that does not exist looks like one that does.
+        if "{" in path and not path.startswith("/api/v1/hooks/"):
             assert "404" in operation["responses"], path
         if method != "GET":
             assert "403" in operation["responses"], f"{method} {path}"

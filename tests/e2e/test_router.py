@@ -36,6 +36,7 @@ OPEN_TO_ANYBODY = {
 # What a request must carry to get past the reading of its body.
 BODIES: Mapping[str, Any] = {
     "apply": {"documents": [{"kind": "job", "name": "theirs", "run": {"command": ["true"]}}]},
+    "create_job": {"name": "theirs", "run": {"command": ["true"]}},
     "run_job_many": {"runs": [{}]},
     "create_limit": {"name": "tool:theirs", "max": 1},
     "change_limit": {"max": 2},
