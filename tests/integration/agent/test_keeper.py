@@ -118,7 +118,9 @@ async def test_it_is_known_whether_something_outlives_a_command(folder: Path) ->
     survivor = folder / "survivor"
     async with agent(folder, end=True) as processes:
         alone = await processes.spawn(command(folder, "true & sleep 0.01")).exit
-        outlived = command(folder, f"setsid sleep 600 & echo $! >{survivor}; exit 0")
+        # Its number is there once it has left; until then it would go with the group.
+        leaver = f"setsid sh -c 'echo $$ >{survivor}; exec sleep 600'"
+        outlived = command(folder, f"{leaver} & until [ -s {survivor} ]; do sleep 0.01; done")
         left = await processes.spawn(outlived).exit
         try:
             assert (alone.deserted, left.deserted) == (True, False)
