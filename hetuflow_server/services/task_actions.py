@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -37,8 +37,6 @@ from hetuflow_server.stream.hints import Hints, Topic, flow_topic, head_topic, n
 MOST_RUNS = 1_000
 _LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
 _LONGEST_KEY = 255
-# Beyond them deadlines and offsets would leave the calendar.
-_EARLIEST_YEAR, _LATEST_YEAR = 1970, 9000
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,8 +260,8 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
             faults.append(Fault(f"{where}priority", "must be from 0 to 1000"))
         if request.run_at is not None and request.run_at.tzinfo is None:
             faults.append(Fault(f"{where}run_at", "needs an offset, as in 2026-12-31T23:59:00+01:00"))
-        elif request.run_at is not None and not _EARLIEST_YEAR <= request.run_at.year <= _LATEST_YEAR:
-            faults.append(Fault(f"{where}run_at", f"is from {_EARLIEST_YEAR} to {_LATEST_YEAR}"))
+        elif request.run_at is not None and not _in_the_calendar(request.run_at):
+            faults.append(Fault(f"{where}run_at", "is beyond the years 1 to 9999 of the calendar"))
         if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
             faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
         params = {**version.spec.params, **request.params}
@@ -273,6 +271,14 @@ def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -
             faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
     if faults:
         raise Invalid("This run cannot be accepted.", faults=faults)
+
+
+def _in_the_calendar(at: datetime) -> bool:
+    try:
+        at.astimezone(UTC)
+    except OverflowError:
+        return False
+    return True
 
 
 def _due(now: datetime, run_at: datetime | None) -> datetime:

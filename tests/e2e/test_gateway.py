@@ -27,9 +27,19 @@ QUICK = {"run": {"command": ["true"]}}
 @pytest.fixture
 def agent(lone_server: System) -> Iterator[HandAgent]:
     """An agent of this test alone; whatever others left in the queue is cancelled first."""
-    for status in ("pending", "waiting_retry"):
-        for task in lone_server.client.tasks(status=status):
-            lone_server.client.cancel(task.id)
+    for daemon in lone_server.client.schedules(kind="daemon", enabled=True):
+        lone_server.client.disable_schedule(daemon.id)
+    cancelled: set[UUID] = set()
+    # What is cancelled may be followed by the next of its backfill; what is reserved ends when given back.
+    while waiting := {
+        task.id
+        for status in ("pending", "waiting_retry")
+        for task in lone_server.client.tasks(status=status)
+        if task.id not in cancelled
+    }:
+        for task_id in waiting:
+            lone_server.client.cancel(task_id)
+        cancelled |= waiting
     agent = HandAgent(lone_server.url, lone_server.agent_token)
     agent.register()
     yield agent

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 import pytest
+from msgspec import structs
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge
@@ -120,7 +120,7 @@ async def test_failures_are_counted_and_retries_hold_their_place(scheduling: Eng
     assert scheduling.fires("schedule_id", "backfill_id") == [(None, made.id)]
     (second,) = waiting(scheduling)
     ending = scheduling.claim(second)
-    await scheduling.settle(replace(failed, instance_id=ending.instance_id, token=ending.token))
+    await scheduling.settle(structs.replace(failed, instance_id=ending.instance_id, token=ending.token))
     now = await now_of(scheduling, made)
     assert (now.created, now.running, now.done, now.failed) == (2, 1, 1, 1)
     await end_all(scheduling, most=1)
@@ -137,7 +137,7 @@ async def test_cancelling_makes_no_more_and_ends_what_there_is(scheduling: Engin
     assert asked["cancel_requested"], "its agent is asked to end it"
     again = await scheduling.backfills.cancel(WHO, made.id)
     assert again.cancelled_at == cancelled.cancelled_at
-    await scheduling.settle(replace(running, status=InstanceStatus.CANCELLED))
+    await scheduling.settle(structs.replace(running, status=InstanceStatus.CANCELLED))
     ended = await now_of(scheduling, made)
     assert (ended.state, ended.created, ended.running) == ("cancelled", 3, 0)
     with pytest.raises(Conflict, match="ended"):

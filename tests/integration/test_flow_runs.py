@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hetuflow_core.errors import Conflict, Invalid
 from hetuflow_core.states import InstanceStatus
@@ -256,7 +256,7 @@ async def test_statuses_of_other_kinds_end_nodes_too(flows: Flows) -> None:
     held: Any = flows.engine.claim(
         flows.engine.one("SELECT id FROM sched_task_instance WHERE flow_run_id = %s", run)["id"]
     )
-    settled = await flows.engine.settle(replace(held, status=FAILED, exit_code=75))
+    settled = await flows.engine.settle(structs.replace(held, status=FAILED, exit_code=75))
     assert settled.ended
     assert flows.nodes(run) == {"a": "skipped", "b": "skipped", "c": "running"}
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.states import InstanceStatus
@@ -31,7 +31,7 @@ async def end(engine: Engine, job: str, status: InstanceStatus = InstanceStatus.
     job_id = engine.one("SELECT id FROM sched_job WHERE name = %s", job)["id"]
     task = await engine.run(job_id)
     row = engine.one("SELECT id FROM sched_task_instance WHERE task_id = %s", task)
-    ending = replace(engine.claim(row["id"]), status=status)
+    ending = structs.replace(engine.claim(row["id"]), status=status)
     if status is InstanceStatus.SUCCEEDED:
         async with engine.database.transaction(Lane.PLANNED) as connection:
             settled = await engine.settler.succeed(connection, [ending])

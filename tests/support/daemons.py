@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 from uuid import UUID, uuid4
 
@@ -117,7 +117,7 @@ class Kept:
             "UPDATE sched_task_instance SET started_at = now() - make_interval(secs => %s) WHERE id = %s",
             (after, slot["instance_id"]),
         )
-        ending = replace(Ending(slot["instance_id"], slot["token"], status), **said)
+        ending = Ending(slot["instance_id"], slot["token"], status, **said)
         return await self.engine.settle(ending)
 
     async def say_ready(self, *numbers: int, ready: bool = True, token: UUID | None = None) -> set[int]:

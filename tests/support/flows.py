@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
@@ -69,7 +69,7 @@ class Flows:
         )
         assert rows, f"nothing of {nodes} can be claimed"
         told = None if output is None else msgspec.json.encode(output).decode()
-        endings = [replace(self.engine.claim(row["id"]), status=status, output=told) for row in rows]
+        endings = [structs.replace(self.engine.claim(row["id"]), status=status, output=told) for row in rows]
         settled = await self.engine.settle(*endings)
         assert len(settled.ended) == len(endings)
         self.engine.hints.give(settled.hints)
