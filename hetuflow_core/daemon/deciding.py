@@ -135,12 +135,13 @@ def decide(daemon: Daemon, agents: Collection[Agent], now: datetime) -> list[Act
         if number not in wanted:
             actions += _let_go(daemon, slot)
     actions += _replace(daemon, slots, wanted, known)
+    ending = {action.slot for action in actions if isinstance(action, End)}
     for number, agent_id in sorted(wanted.items()):
         slot = slots.get(number, Slot(number))
         if slot.live is None:
             if not slot.rests or slot.replace or slot.template != daemon.template:
                 actions.append(Start(number, agent_id))
-        elif agent_id is None and _tied_in_vain(slot.live, known, now):
+        elif agent_id is None and number not in ending and _tied_in_vain(slot.live, known, now):
             actions.append(Untie(number, slot.live.instance_id))
     return actions
 

@@ -134,6 +134,11 @@ def test_what_is_offered_in_vain_is_offered_to_all(taker: Agent, waited: timedel
     assert decide(view, [taker], NOW) == ([Untie(0, UUID(int=100))] if untied else [])
 
 
+def test_what_is_to_end_is_offered_to_nobody() -> None:
+    outdated = slot(0, PENDING, target=A, due_at=NOW - TIED_FOR - timedelta(seconds=1), template="old")
+    assert [type(action) for action in decide(daemon(outdated), [agent(A)], NOW)] == [End]
+
+
 def test_one_per_agent() -> None:
     view = daemon(slot(0, agent_id=A, agent=A), per_agent=True)
     assert decide(view, [agent(A), agent(B), agent(C, fits=False)], NOW) == [Start(1, B)]
