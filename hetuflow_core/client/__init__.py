@@ -1,12 +1,19 @@
 """The REST client: `Hetuflow` waits for each call, `AsyncHetuflow` is for asyncio; both do the same.
 
-And what agents run: functions with `@task`.
+And what agents run: functions with `@task`. The clients are loaded when they are asked for: a function that
+runs on an agent asks no server, and commands start quickly only without what they do not use.
 """
 
-from hetuflow_core.client.blocking import Hetuflow
-from hetuflow_core.client.concurrent import AsyncHetuflow
-from hetuflow_core.client.following import LogEnd, LogPiece
+import importlib
+from typing import TYPE_CHECKING, Any
+
+# Never later: its module has the name of the decorator, which has to win.
 from hetuflow_core.client.task import TaskCancelled, TaskContext, current_task, task
+
+if TYPE_CHECKING:
+    from hetuflow_core.client.blocking import Hetuflow
+    from hetuflow_core.client.concurrent import AsyncHetuflow
+    from hetuflow_core.client.following import LogEnd, LogPiece
 
 __all__ = [
     "AsyncHetuflow",
@@ -18,3 +25,18 @@ __all__ = [
     "current_task",
     "task",
 ]
+
+_HOMES = {
+    "AsyncHetuflow": "concurrent",
+    "Hetuflow": "blocking",
+    "LogEnd": "following",
+    "LogPiece": "following",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value

@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 
 from hetuflow_core.errors import ConfigInvalid
 from hetuflow_core.runtime.tls import Trust
+from hetuflow_core.variables import KEY_VARIABLE, URL_VARIABLE
 
 DEFAULT_URL: Final = "http://127.0.0.1:8600"
-URL_VARIABLE: Final = "HETUFLOW_URL"
-KEY_VARIABLE: Final = "HETUFLOW_API_KEY"
 # Files: authorities to trust, a certificate to show, and its key.
 TRUST_VARIABLES: Final = ("HETUFLOW_CA_FILE", "HETUFLOW_CLIENT_CERT", "HETUFLOW_CLIENT_KEY")
 

@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from hetuflow_core.client.endpoint import KEY_VARIABLE
 from hetuflow_core.client.exchange import Answer, NoAnswer
 from hetuflow_core.errors import (
     Conflict,
@@ -24,6 +23,7 @@ from hetuflow_core.errors import (
     TooMany,
     Unauthenticated,
 )
+from hetuflow_core.variables import KEY_VARIABLE
 
 T = TypeVar("T")
 

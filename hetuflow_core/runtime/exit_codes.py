@@ -26,7 +26,8 @@ from hetuflow_core.errors import (
     ServerUnreachable,
     TooLarge,
 )
-from hetuflow_core.runtime.logging import redact_text
+from hetuflow_core.runtime.redaction import redact_text
+from hetuflow_core.runtime.terminal import coloured
 
 
 class ExitCode(IntEnum):
@@ -97,7 +98,7 @@ def exit_code_for(error: BaseException) -> int:
 def run_command(main: Callable[[], int], *, debug: bool, program: str = "hetuflow") -> int:
     """Run a program's main function and turn whatever it raises into an exit code and a line on stderr.
 
-    `main` may be a click group run with `standalone_mode=False`: click's own errors are shown its way.
+    `main` may be a click group run with `standalone_mode=False`: click's own errors are told like ours.
     """
     try:
         code = main()
@@ -116,8 +117,12 @@ def run_command(main: Callable[[], int], *, debug: bool, program: str = "hetuflo
 
 def _tell(error: BaseException, *, debug: bool, program: str) -> None:
     match error:
-        case click.ClickException():
+        case click.exceptions.NoArgsIsHelpError():
             error.show()
+        case click.UsageError(ctx=click.Context() as context):
+            _say(program, f"{error.format_message()} See `{context.command_path} --help`.")
+        case click.ClickException():
+            _say(program, error.format_message())
         case SystemExit(code=str(sentence)):
             _say(program, sentence)
         case HetuflowError():
@@ -126,10 +131,9 @@ def _tell(error: BaseException, *, debug: bool, program: str) -> None:
         case Exception() if not isinstance(error, click.Abort | click.exceptions.Exit):
             _trace(error, debug=debug)
             kind, detail = type(error).__name__, _one_line(str(error))
-            advice = "" if debug else "; run again with --debug for the traceback"
-            _say(
-                program, f"an unexpected error stopped it: {kind}{f' ({detail})' if detail else ''}{advice}."
-            )
+            cause = f"{kind} ({detail})" if detail else kind
+            advice = "report it with the traceback above" if debug else "run it with --debug and report that"
+            _say(program, f"This is a bug in {program}, sorry: {cause}; {advice}.")
 
 
 def _trace(error: Exception, *, debug: bool) -> None:
@@ -138,8 +142,13 @@ def _trace(error: Exception, *, debug: bool) -> None:
 
 
 def _say(program: str, sentence: str, *faults: str) -> None:
-    lines = [f"{program}: {_one_line(sentence)}", *(f"  {_one_line(fault)}" for fault in faults)]
-    click.echo(redact_text("\n".join(lines)), err=True)
+    lines = [_one_line(sentence), *(f"  {_one_line(fault)}" for fault in faults)]
+    name, colour = f"{program}:", coloured(sys.stderr)
+    click.echo(
+        f"{click.style(name, fg='red', bold=True) if colour else name} {redact_text(chr(10).join(lines))}",
+        err=True,
+        color=colour,
+    )
 
 
 def _one_line(text: str) -> str:

@@ -1,6 +1,6 @@
 """One log for everything: structlog and the standard library's loggers end in the same renderer on stderr.
 
-On a terminal lines are for people, elsewhere one JSON object a line. Every value passes the redaction below
+On a terminal lines are for people, elsewhere one JSON object a line. Every value passes the redaction
 on its way out, so that no credential reaches the log even where somebody logs a whole header or address.
 """
 
@@ -8,56 +8,27 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import re
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, TextIO, get_args
+from typing import Final, Literal, TextIO, get_args
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from hetuflow_core.errors import ConfigInvalid
+from hetuflow_core.runtime.redaction import DROPPED_KEYS, redact
+from hetuflow_core.runtime.terminal import coloured, is_terminal
 
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
-
-MASK: Final = "***"
 
 # Every one of these narrates its own work at INFO; what they have to complain of still comes through.
 _QUIET: Final = ("apscheduler", "httpcore", "httpx", "sqlalchemy", "uvicorn.access")
 # These bring handlers of their own, which would print every line twice.
 _OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic", "apscheduler", "sqlalchemy")
-
-_DROPPED_KEYS: Final = frozenset({"body", "payload"})
-_LONGEST_TEXT: Final = 32_768
-_DEEPEST: Final = 6
-
-_SECRET_KEY: Final = re.compile(
-    r"passw|passphrase|authorization|api[_-]?key|cookie|credential|(private|secret)[_-]?key|(token|secret)s?$",
-    re.IGNORECASE,
-)
-_SUSPECT: Final = re.compile(
-    r"://|bearer|authorization|passw|passphrase|token|secret|api[_-]?key|cookie", re.IGNORECASE
-)
-_WORDS: Final = r"(?:password|passwd|passphrase|token|secret|api[_-]?key)s?"
-# Anybody may write what we log: no pattern here may take more than linear time, hence the bounds.
-_SECRETS_IN_TEXT: Final = (
-    # scheme://user:password@host; up to the last @, because passwords with an @ in them do get pasted
-    (re.compile(r"(://[^\s:/@]{0,256}):\S{1,2048}@"), rf"\1:{MASK}@"),
-    (re.compile(r"\b(bearer)\s{1,8}[^\s\"',;]+", re.IGNORECASE), rf"\1 {MASK}"),
-    # header lines: `Authorization: Basic …`, `Cookie: a=b; c=d`
-    (re.compile(r"\b(authorization|cookie|x-api-key)\s?:[^\r\n]+", re.IGNORECASE), rf"\1: {MASK}"),
-    # key=value in connection strings, query strings and reprs; "key": "value" in JSON
-    (
-        re.compile(rf"({_WORDS})=(?:'[^']*'|\"[^\"]*\"|['\"]?[^\s&'\",;)]+)", re.IGNORECASE),
-        rf"\1={MASK}",
-    ),
-    (re.compile(rf"({_WORDS}[\"']\s?:\s?)(?:'[^']*'|\"[^\"]*\")", re.IGNORECASE), rf'\1"{MASK}"'),
-)
 
 _request: ContextVar[Mapping[str, str]] = ContextVar("request", default={})  # noqa: B039 - never changed
 
@@ -86,7 +57,7 @@ def configure_logging(
         raise ConfigInvalid(f"Log format {log_format!r} is unknown: use {', '.join(get_args(LogFormat))}.")
     target = sys.stderr if stream is None else stream
     handler = LogHandler(target)
-    handler.setFormatter(_formatter(log_format, on_terminal=_is_terminal(target)))
+    handler.setFormatter(_formatter(log_format, target))
     _route_standard_library(handler, level)
     # Level, renderer and stream live in the standard library's part, so that loggers may cache this one.
     structlog.configure(
@@ -115,36 +86,6 @@ class bind_request:  # noqa: N801 - used as a verb: `with bind_request(…):`
         _request.reset(self._token)
 
 
-def redact_text(text: str) -> str:
-    """`text` with passwords in addresses, bearer tokens and key=value secrets masked."""
-    if len(text) > _LONGEST_TEXT:
-        text = f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} characters more)"
-    if _SUSPECT.search(text) is None:
-        return text
-    for pattern, replacement in _SECRETS_IN_TEXT:
-        text = pattern.sub(replacement, text)
-    return text
-
-
-def redact(key: str, value: Any, depth: int = 0) -> Any:
-    """`value` as it may be shown under `key`: secrets masked, bodies dropped, objects as redacted text."""
-    if value is None or isinstance(value, bool):
-        return value
-    if _SECRET_KEY.search(key) is not None:
-        return MASK
-    if isinstance(value, str | int | float):
-        return redact_text(value) if isinstance(value, str) else value
-    if depth < _DEEPEST and isinstance(value, Mapping):
-        return {
-            str(inner): redact(str(inner), item, depth + 1)
-            for inner, item in value.items()
-            if inner not in _DROPPED_KEYS
-        }
-    if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
-        return [redact("", item, depth + 1) for item in value]
-    return redact_text(str(value) if isinstance(value, Exception | datetime) else repr(value))
-
-
 class LogHandler(logging.StreamHandler[TextIO]):
     """Losing a log line is bad; a program that dies because nobody reads its log is worse."""
 
@@ -156,14 +97,13 @@ class LogHandler(logging.StreamHandler[TextIO]):
             self.stream.flush()
 
 
-def _formatter(log_format: LogFormat, *, on_terminal: bool) -> logging.Formatter:
-    for_people = log_format == "console" or (log_format == "auto" and on_terminal)
+def _formatter(log_format: LogFormat, target: TextIO) -> logging.Formatter:
+    for_people = log_format == "console" or (log_format == "auto" and is_terminal(target))
     renderer: Processor
     if for_people:
-        colours = on_terminal and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
         # The default traceback shows local variables, and with them secrets.
         renderer = structlog.dev.ConsoleRenderer(
-            colors=colours, exception_formatter=structlog.dev.plain_traceback, sort_keys=False
+            colors=coloured(target), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
         )
     else:
         # Pure ASCII: whatever the stream's encoding is, the line stays JSON.
@@ -195,7 +135,7 @@ def _add_origin(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 
 def _redact_event(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    return {key: redact(key, value) for key, value in event.items() if key not in _DROPPED_KEYS}
+    return {key: redact(key, value) for key, value in event.items() if key not in DROPPED_KEYS}
 
 
 def _route_standard_library(handler: logging.Handler, level: LogLevel) -> None:
@@ -211,10 +151,3 @@ def _route_standard_library(handler: logging.Handler, level: LogLevel) -> None:
     for name in _QUIET:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     logging.captureWarnings(capture=True)
-
-
-def _is_terminal(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except (ValueError, AttributeError):  # closed, or absent as in a process started without stderr
-        return False

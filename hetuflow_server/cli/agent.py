@@ -14,6 +14,7 @@ from hetuflow_core.resources import AgentCommand, AgentDetail
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.cli.agent_token import token_group
 from hetuflow_server.cli.agent_view import agent_details, agent_table, command_details, command_table
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import limit_option, page_size, take
 
@@ -100,6 +101,7 @@ resume = _decision(
 @click.option(
     "--lose-running", is_flag=True, help="Run its work elsewhere at once, though it may still be running."
 )
+@YES
 @server_command
 def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
     """End an agent's session: its process exits, and has to be started again.
@@ -108,6 +110,8 @@ def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
 
     Example: hetuflow agent kick worker-1 --lose-running
     """
+    if lose_running:
+        invocation.sure(f"Kick the agent {name} and run its work elsewhere, though it may still be running?")
     with invocation.client() as client:
         agent = client.kick_agent(client.agent(name).id, lose_running=lose_running)
     _show_agent(invocation, agent)
@@ -115,6 +119,7 @@ def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
 
 @agent_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete(invocation: Invocation, name: str) -> None:
     """Forget an agent; refused while it holds work, unless it was kicked.
@@ -123,8 +128,9 @@ def delete(invocation: Invocation, name: str) -> None:
     """
     with invocation.client() as client:
         agent = client.agent(name)
+        invocation.sure(f"Forget the agent {name}?")
         client.delete_agent(agent.id)
-    invocation.show({"deleted": name}, human=lambda: [f"Agent {name} is forgotten."], brief=[name])
+    invocation.tell_deleted("Agent", name)
 
 
 @agent_group.command("shutdown")

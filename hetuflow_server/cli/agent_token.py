@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hetuflow_core.identities import AgentToken, AgentTokenRequest, NewAgentToken
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.config import config_option
 from hetuflow_server.cli.invocation import Invocation, server_command, server_command_of_any_namespace
 from hetuflow_server.cli.key import show_credential
@@ -70,12 +71,14 @@ def list_tokens(invocation: Invocation, limit: int) -> None:
 
 @token_group.command("revoke")
 @click.argument("token_id", metavar="ID", type=click.UUID)
+@YES
 @server_command
 def revoke_token(invocation: Invocation, token_id: object) -> None:
     """End a token, for good: its agents get nothing any more.
 
     Example: hetuflow agent token revoke 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
+    invocation.sure(f"Revoke the token {token_id} for good?")
     with invocation.client() as client:
         ended = client.revoke_agent_token(str(token_id))
     invocation.show(ended, human=lambda: [_table([ended])], brief=[ended.id])

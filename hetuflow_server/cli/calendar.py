@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from hetuflow_core.resources import Calendar, CalendarDay
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -62,15 +63,17 @@ def list_days(invocation: Invocation, name: str, year: int | None) -> None:
 
 @calendar_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete_calendar(invocation: Invocation, name: str) -> None:
     """Delete a calendar that no schedule and no other calendar uses.
 
     Example: hetuflow calendar delete closed
     """
+    invocation.sure(f"Delete the calendar {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_calendar(invocation.namespace, name)
-    invocation.note(f"Calendar {invocation.namespace}/{name} is deleted.")
+    invocation.tell_deleted("Calendar", f"{invocation.namespace}/{name}")
 
 
 def _table(calendars: Sequence[Calendar]) -> Table:

@@ -8,25 +8,33 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.client.endpoint import KEY_VARIABLE, URL_VARIABLE
+from hetuflow_core.errors import HetuflowError, Invalid
 from hetuflow_core.identities import LoginAnswer
 from hetuflow_core.runtime.clock import Clock, SystemClock
+from hetuflow_core.runtime.terminal import coloured, is_terminal
+from hetuflow_server.cli.common_options import (
+    API_KEY,
+    DEFAULT_NAMESPACE,
+    NAMESPACE,
+    OUTPUT,
+    PROFILE,
+    QUIET,
+    URL,
+    OutputFormat,
+)
 from hetuflow_server.cli.connection import Connection, find_connection, refreshed
 from hetuflow_server.cli.layout import Block, plain
 from hetuflow_server.cli.loading import load
-from hetuflow_server.cli.profiles import PROFILE_VARIABLE, Profile, Profiles
-from hetuflow_server.cli.structured import as_json
+from hetuflow_server.cli.profiles import Profile, Profiles
+from hetuflow_server.cli.structured import as_json, as_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-OutputFormat = Literal["table", "json", "yaml"]
-DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class Invocation:
     # As they were given, before a profile or a development system was looked for.
     given_url: str | None = None
     profile: str | None = None
+    # What `sure` would ask is answered already.
+    yes: bool = False
 
     @property
     def connection(self) -> Connection:
@@ -58,11 +68,13 @@ class Invocation:
         """Print a result as was asked for: `value` for programs, `human` for people, `brief` with -q."""
         if self.output == "json":
             click.echo(as_json(value))
+        elif self.output == "jsonl":
+            click.echo("".join(f"{line}\n" for line in as_lines(value)), nl=False)
         elif self.output == "yaml":
             click.echo(load("hetuflow_server.cli.as_yaml:as_yaml")(value))
         elif self.quiet:
             click.echo("".join(f"{line}\n" for line in brief), nl=False)
-        elif sys.stdout.isatty():
+        elif is_terminal(sys.stdout) or coloured(sys.stdout):
             load("hetuflow_server.cli.on_terminal:show")(human(), now=self.clock.now(), file=sys.stdout)
         else:
             click.echo(plain(human()))
@@ -72,42 +84,38 @@ class Invocation:
         if not self.quiet:
             click.echo(sentence, err=True)
 
+    def tell_deleted(self, kind: str, name: str) -> None:
+        """Answer in one way whatever was deleted."""
+        self.show({"deleted": name}, human=lambda: [f"{kind} {name} is deleted."], brief=[name])
+
+    def sure(self, question: str, *, asks_scripts: bool = False) -> None:
+        """Let the person at the terminal think twice.
+
+        A script has thought before it was written, unless `asks_scripts`: what cannot be seen from the
+        command needs --yes there.
+        """
+        if self.yes:
+            return
+        if is_terminal(sys.stdin) and is_terminal(sys.stderr):
+            if not click.confirm(question, err=True):
+                raise HetuflowError("Nothing is changed.")
+        elif asks_scripts:
+            raise Invalid(f"{question} Nobody can be asked here: give --yes.")
+
 
 def server_command(command: Callable[Concatenate[Invocation, P], R]) -> Callable[..., R]:
     """Give a command the common options; it receives them as an `Invocation`."""
-    namespace = click.option(
-        "-n",
-        "--namespace",
-        envvar="HETUFLOW_NAMESPACE",
-        show_envvar=True,
-        metavar="NAME",
-        help=f'Namespace; "{DEFAULT_NAMESPACE}" if not given.',
-    )
-    return namespace(server_command_of_any_namespace(command))
+    return NAMESPACE(server_command_of_any_namespace(command))
 
 
 def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P], R]) -> Callable[..., R]:
     """Give a command the common options but -n, which it may use for something else."""
 
-    @click.option("--url", envvar=URL_VARIABLE, show_envvar=True, metavar="URL", help="The server's address.")
-    @click.option(
-        "--api-key", envvar=KEY_VARIABLE, show_envvar=True, metavar="KEY", help="The key to get in."
-    )
-    @click.option(
-        "--profile",
-        envvar=PROFILE_VARIABLE,
-        show_envvar=True,
-        metavar="NAME",
-        help="What `hetuflow login` has remembered under this name.",
-    )
-    @click.option(
-        "-o",
-        "--output",
-        type=click.Choice(["table", "json", "yaml"]),
-        default="table",
-        help="How to print the result.",
-    )
-    @click.option("-q", "--quiet", is_flag=True, help="Print ids or names only.")
+    @OUTPUT
+    @QUIET
+    @URL
+    @API_KEY
+    @PROFILE
     @functools.wraps(command)
     def with_options(
         url: str | None,
@@ -116,11 +124,12 @@ def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P]
         output: OutputFormat,
         quiet: bool,
         namespace: str | None = None,
+        yes: bool = False,
         **arguments: Any,
     ) -> R:
         clock = SystemClock()
         find = functools.partial(_find, url, api_key, profile, clock)
-        invocation = Invocation(find, namespace, output, quiet, clock, url, profile)
+        invocation = Invocation(find, namespace, output, quiet, clock, url, profile, yes)
         return command(invocation, **arguments)  # type: ignore[call-arg]  # click passes by name
 
     return with_options

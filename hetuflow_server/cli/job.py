@@ -8,6 +8,7 @@ import click
 
 from hetuflow_core.resources import Job
 from hetuflow_server.cli.attending import attend
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -139,6 +140,7 @@ def disable_job(invocation: Invocation, name: str) -> None:
 
 @job_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete_job(invocation: Invocation, name: str) -> None:
     """Delete a job and its schedules.
@@ -149,8 +151,11 @@ def delete_job(invocation: Invocation, name: str) -> None:
     """
     with invocation.client() as client:
         job = client.job(invocation.namespace, name)
+        schedules = len(job.spec.get("schedules") or ())
+        with_them = f" and its {schedules} schedule{'s' if schedules > 1 else ''}" if schedules else ""
+        invocation.sure(f"Delete the job {job.namespace}/{job.name}{with_them}?")
         client.delete_job(job.id)
-    _tell(invocation, job, "is deleted")
+    invocation.tell_deleted("Job", f"{job.namespace}/{job.name}")
 
 
 def _tell(invocation: Invocation, job: Job, state: str) -> None:

@@ -10,6 +10,7 @@ import click
 from hetuflow_core.identities import ApiKey, ApiKeyRequest, NewApiKey
 from hetuflow_core.permissions import Permission
 from hetuflow_core.roles import Role
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.config import config_option
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Sheet, Table
@@ -95,12 +96,14 @@ def get_key(invocation: Invocation, key_id: object) -> None:
 
 @key_group.command("revoke")
 @click.argument("key_id", metavar="ID", type=click.UUID)
+@YES
 @server_command
 def revoke_key(invocation: Invocation, key_id: object) -> None:
     """End an API key, for good.
 
     Example: hetuflow key revoke 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
+    invocation.sure(f"Revoke the key {key_id} for good?")
     with invocation.client() as client:
         _show(invocation, client.revoke_api_key(str(key_id)))
 

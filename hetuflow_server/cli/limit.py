@@ -8,6 +8,7 @@ import click
 
 from hetuflow_core.limits import MOST_CONCURRENT
 from hetuflow_core.resources import Limit
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -77,15 +78,17 @@ def set_limit(invocation: Invocation, name: str, max: int) -> None:  # noqa: A00
 
 @limit_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete_limit(invocation: Invocation, name: str) -> None:
     """Delete a limit that no job names and no unfinished work counts against.
 
     Example: hetuflow limit delete tool:claude
     """
+    invocation.sure(f"Delete the limit {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_limit(invocation.namespace, name)
-    invocation.note(f"Limit {invocation.namespace}/{name} is deleted.")
+    invocation.tell_deleted("Limit", f"{invocation.namespace}/{name}")
 
 
 def _show(invocation: Invocation, limit: Limit) -> None:

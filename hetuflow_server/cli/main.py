@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import click
 
 from hetuflow_core import __version__
 from hetuflow_core.runtime.exit_codes import run_command
+from hetuflow_server.cli.grammar import Noun, early_options, spoken
 from hetuflow_server.cli.loading import load
 
 # name → (where it is, its line in the help); the line stands here so that --help loads nothing.
@@ -63,33 +64,79 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-class LazyGroup(click.Group):
+# How --help sorts them; one that is not named here stands at the end.
+SECTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "What runs": ("apply", "job", "task", "flow", "schedule", "daemon", "event"),
+    "What it needs": ("calendar", "limit", "secret", "webhook"),
+    "How it goes": ("status", "audit", "doctor"),
+    "Who may": ("login", "logout", "profile", "user", "key"),
+    "Where it runs": ("dev", "server", "agent", "namespace", "db", "config"),
+}
+
+# Verbs that people type without their noun.
+_NOUN_LEFT_OUT: Final[Mapping[str, str]] = {
+    "run": "job run",
+    "logs": "task logs",
+    "cancel": "task cancel",
+    "retry": "task retry",
+    "emit": "event emit",
+    "approve": "flow approve",
+    "next": "schedule next",
+    "bind": "namespace bind",
+    "upgrade": "db upgrade",
+    "drain": "agent drain",
+}
+
+
+class LazyGroup(Noun):
     def list_commands(self, _: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        command: click.Command = load(COMMANDS[name][0])
-        return command
+        return spoken(load(COMMANDS[name][0])) if name in COMMANDS else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name in _NOUN_LEFT_OUT:
+            ctx.fail(f"No such command {name!r}. Did you mean `hetuflow {_NOUN_LEFT_OUT[name]}`?")
+        if name not in COMMANDS and not ctx.resilient_parsing:
+            raise click.exceptions.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        sorted_in = {name for names in SECTIONS.values() for name in names}
+        rest = [name for name in COMMANDS if name not in sorted_in]
+        for title, names in {**SECTIONS, "More": rest}.items():
+            if names:
+                with formatter.section(title):
+                    formatter.write_dl([(name, COMMANDS[name][1]) for name in names])
 
 
-@click.group(cls=LazyGroup)
+@click.group(
+    cls=LazyGroup,
+    params=[*early_options(hidden=False)],
+    context_settings={"max_content_width": 100, "help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="hetuflow")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def hetuflow(debug: bool) -> None:
-    """A workflow engine that needs nothing but PostgreSQL."""
+def hetuflow() -> None:
+    """A workflow engine that needs nothing but PostgreSQL.
+
+    `hetuflow NOUN VERB --help` tells of one command, with an example. The options below may stand before the
+    noun, before the verb or after it.
+
+    Example: hetuflow job run nightly-report --logs
+    """
 
 
 def main() -> None:
     arguments = sys.argv[1:]
+    # httpx has a command of its own and loads rich and pygments for it; it does without when it has to.
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None stands for "not to be had"
 
     def run() -> int:
         result = hetuflow.main(arguments, prog_name="hetuflow", standalone_mode=False)
         return result if isinstance(result, int) else 0
 
-    sys.exit(run_command(run, debug="--debug" in arguments[:1]))
+    sys.exit(run_command(run, debug="--debug" in arguments))

@@ -15,7 +15,6 @@ import msgspec
 
 from hetuflow_core.errors import HostBlocked, NotFound
 
-PROFILE_VARIABLE: Final = "HETUFLOW_PROFILE"
 DEFAULT_PROFILE: Final = "default"
 # A token that is about to end is not worth a request.
 SOON: Final = timedelta(seconds=30)

@@ -12,6 +12,7 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources import Backfill, Schedule
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.states import ScheduleKind
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -101,6 +102,7 @@ def disable_schedule(invocation: Invocation, which: str) -> None:
 
 @schedule_group.command("delete")
 @_which
+@YES
 @server_command
 def delete_schedule(invocation: Invocation, which: str) -> None:
     """Delete a schedule.
@@ -111,8 +113,9 @@ def delete_schedule(invocation: Invocation, which: str) -> None:
     """
     with invocation.client() as client:
         found = _find(invocation, client, which)
+        invocation.sure(f"Delete the schedule {found.namespace}/{found.job}/{found.name}?")
         client.delete_schedule(found.id)
-    _tell(invocation, found, "is deleted")
+    invocation.tell_deleted("Schedule", f"{found.namespace}/{found.job}/{found.name}")
 
 
 @schedule_group.command("backfill")

@@ -12,6 +12,7 @@ import click
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.secret_resources import Secret
 from hetuflow_core.secret_values import value_fault
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -96,15 +97,17 @@ def get_secret(invocation: Invocation, name: str) -> None:
 
 @secret_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete_secret(invocation: Invocation, name: str) -> None:
     """Delete a secret that no job uses, with all its values.
 
     Example: hetuflow secret delete api-token
     """
+    invocation.sure(f"Delete the secret {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_secret(invocation.namespace, name)
-    invocation.note(f"Secret {invocation.namespace}/{name} is deleted.")
+    invocation.tell_deleted("Secret", f"{invocation.namespace}/{name}")
 
 
 @secret_group.command("rotate-key")

@@ -15,6 +15,7 @@ from hetuflow_core.identities import GrantRequest, User, UserGrant, UserRequest
 from hetuflow_core.permissions import Permission
 from hetuflow_core.roles import Role
 from hetuflow_server.cli.bootstrap import OPERATOR_OF_THE_DATABASE as WHO, on_server_or_database
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.config import config_option
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Sheet, Table
@@ -167,23 +168,22 @@ def enable_user(invocation: Invocation, *, name: str, config_path: Path | None) 
 
 @user_group.command("delete")
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@YES
 @config_option
 @server_command
-def delete_user(invocation: Invocation, *, name: str, yes: bool, config_path: Path | None) -> None:
+def delete_user(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
     """Delete a user and its keys; what it has done keeps its name.
 
     Example: hetuflow user delete ann --yes
     """
-    if not yes:
-        click.confirm(f"Delete the user {name} and its keys?", abort=True, err=True)
+    invocation.sure(f"Delete the user {name} and its keys?", asks_scripts=True)
     on_server_or_database(
         invocation,
         config_path,
         lambda client: client.delete_user(name),
         lambda database, clock: Users(database, Passwords(), clock).delete(WHO, name),
     )
-    invocation.note(f"User {name} is deleted.")
+    invocation.tell_deleted("User", name)
 
 
 @user_group.command("grant")

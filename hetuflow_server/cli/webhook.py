@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import click
 
 from hetuflow_core.webhook_resources import Webhook, WebhookDelivery
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -83,15 +84,17 @@ def set_webhook(
 
 @webhook_group.command("delete")
 @click.argument("name")
+@YES
 @server_command
 def delete_webhook(invocation: Invocation, name: str) -> None:
     """Delete a webhook, with what it had still to deliver.
 
     Example: hetuflow webhook delete tell-chat
     """
+    invocation.sure(f"Delete the webhook {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_webhook(invocation.namespace, name)
-    invocation.note(f"Webhook {invocation.namespace}/{name} is deleted.")
+    invocation.tell_deleted("Webhook", f"{invocation.namespace}/{name}")
 
 
 @webhook_group.command("deliveries")

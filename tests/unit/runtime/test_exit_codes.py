@@ -115,8 +115,8 @@ def test_an_unexpected_error_is_named_in_one_sentence(
     capsys: pytest.CaptureFixture[str], error: Exception, named: str
 ) -> None:
     assert run_command(raising(error), debug=False) == 1
-    advice = "run again with --debug for the traceback"
-    assert capsys.readouterr().err == f"hetuflow: an unexpected error stopped it: {named}; {advice}.\n"
+    advice = "run it with --debug and report that"
+    assert capsys.readouterr().err == f"hetuflow: This is a bug in hetuflow, sorry: {named}; {advice}.\n"
 
 
 def test_an_unexpected_error_with_debug_shows_the_traceback_without_secrets(
@@ -144,7 +144,7 @@ def test_an_interrupt_is_130_and_says_nothing(
         (SystemExit(7), 7, ""),
         (SystemExit("No."), 1, "hetuflow: No.\n"),
         (click.exceptions.Exit(5), 5, ""),
-        (click.UsageError("No such option: --hlep"), 2, "No such option: --hlep"),
+        (click.UsageError("No such option: --hlep"), 2, "hetuflow: No such option: --hlep\n"),
         (
             ExceptionGroup("tasks", [ExceptionGroup("inner", [NotFound("No such job.")])]),
             3,

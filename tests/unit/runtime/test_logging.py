@@ -19,14 +19,8 @@ import pytest
 import structlog
 
 from hetuflow_core.errors import ConfigInvalid
-from hetuflow_core.runtime.logging import (
-    MASK,
-    LogHandler,
-    bind_request,
-    configure_logging,
-    redact,
-    redact_text,
-)
+from hetuflow_core.runtime.logging import LogHandler, bind_request, configure_logging
+from hetuflow_core.runtime.redaction import MASK, redact, redact_text
 
 Log = Callable[[], list[dict[str, Any]]]
 

@@ -1,0 +1,10 @@
+"""Environment variables by which commands and programs find their server."""
+
+from __future__ import annotations
+
+from typing import Final
+
+URL_VARIABLE: Final = "HETUFLOW_URL"
+KEY_VARIABLE: Final = "HETUFLOW_API_KEY"
+PROFILE_VARIABLE: Final = "HETUFLOW_PROFILE"
+NAMESPACE_VARIABLE: Final = "HETUFLOW_NAMESPACE"
