@@ -47,6 +47,11 @@ def key_scopes(job_id: UUID) -> str:
     return f"{KEY_KIND}:{job_id}:"
 
 
+def kind_of(name: str) -> str:
+    """What a scope counts: `job`, `key`, or whatever people have put before the colon of a named limit."""
+    return name.partition(":")[0]
+
+
 def room(scopes: Iterable[Scope], free: Mapping[Scope, int]) -> int | None:
     """How many more may be taken under all of these scopes together; None: any number."""
     return min((max(0, free[scope]) for scope in scopes if scope in free), default=None)

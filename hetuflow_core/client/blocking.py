@@ -20,6 +20,7 @@ from hetuflow_core.client import (
     cluster_operations,
     daemon_operations,
     event_operations,
+    explanation_operations,
     flow_operations,
     following,
     identity_operations,
@@ -189,6 +190,7 @@ class Hetuflow(BlockingTransport):
     tasks = _iteration(operations.tasks)
     cancel = _call(operations.cancel)
     retry = _call(operations.retry)
+    explain = _call(explanation_operations.explain)
     wait = _call(watching.wait)
     follow = _iteration(watching.follow)
     logs = _call(operations.logs)

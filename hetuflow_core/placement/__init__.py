@@ -2,7 +2,8 @@
 
 `requirements.py` has what a job asks and its canonical form, `agents.py` what is known of an agent,
 `filters.py` and `scores.py` the reasons, `apart.py` unwanted neighbours, `judging.py` the decision,
-`verdicts.py` its cache, `stock.py` what of a batch fits. All of it is pure.
+`verdicts.py` its cache, `standing.py` what changes from one moment to the next, `stock.py` what of a batch
+fits. All of it is pure.
 """
 
 from hetuflow_core.placement.agents import (
@@ -45,6 +46,15 @@ from hetuflow_core.placement.requirements import (
     requirements_from,
 )
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
+from hetuflow_core.placement.standing import (
+    Standing,
+    absent,
+    busy,
+    crowding,
+    latest_due,
+    served,
+    takes_work,
+)
 from hetuflow_core.placement.stock import fit_batch, free, lacking, times, total
 from hetuflow_core.placement.verdicts import Verdicts
 
@@ -71,16 +81,20 @@ __all__ = [
     "Resources",
     "RunningJob",
     "Score",
+    "Standing",
     "Taint",
     "Toleration",
     "TolerationOperator",
     "UnlikedNeighbour",
     "Verdict",
     "Verdicts",
+    "absent",
     "adjusted",
     "agent_labels",
     "automatic_labels",
+    "busy",
     "canonical_requirements",
+    "crowding",
     "digest",
     "discomfort",
     "evicting_taint",
@@ -88,9 +102,12 @@ __all__ = [
     "free",
     "holds",
     "lacking",
+    "latest_due",
     "normalised",
     "parse_taint",
     "requirements_from",
+    "served",
+    "takes_work",
     "times",
     "tolerates",
     "total",

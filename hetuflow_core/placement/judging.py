@@ -22,7 +22,7 @@ SCORE_ENTRY_POINTS: Final = "hetuflow.placement.scores"
 # Long enough for a better agent to ask, short enough that nobody minds if none does.
 LONGEST_DELAY: Final = timedelta(seconds=3)
 _TARGET: Final = "target"
-_APART: Final = "anti_affinity"
+APART: Final = "anti_affinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Placement:
     def __init__(
         self, filters: Sequence[Filter] = STANDARD_FILTERS, scores: Sequence[Score] = STANDARD_SCORES
     ) -> None:
-        _refuse_repetition("filter", [_TARGET, _APART, *(filter_.name for filter_ in filters)])
+        _refuse_repetition("filter", [_TARGET, APART, *(filter_.name for filter_ in filters)])
         _refuse_repetition("score", [score.name for score in scores])
         for score in scores:
             if not score.weight > 0:
@@ -80,7 +80,7 @@ class Placement:
         neighbours = [job for job in agent.running if job.namespace == namespace]
         unwanted_job = unwanted(requirements.anti_affinity, neighbours)
         if unwanted_job is not None:
-            return Refusal(_APART, f"runs the job {unwanted_job.job}, which this work is kept apart from")
+            return Refusal(APART, f"runs the job {unwanted_job.job}, which this work is kept apart from")
         return None
 
     def score(self, requirements: Requirements, agent: AgentFacts) -> float:

@@ -23,6 +23,7 @@ from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.daemons import daemons_router
 from hetuflow_server.api.events import events_router
+from hetuflow_server.api.explanations import explanations_router
 from hetuflow_server.api.flow_runs import flow_runs_router
 from hetuflow_server.api.health import healthz, readyz
 from hetuflow_server.api.jobs import jobs_router
@@ -81,6 +82,7 @@ from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.daemon_actions import DaemonActions
 from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.events import Events
+from hetuflow_server.services.explaining import Explaining
 from hetuflow_server.services.flows.control import FlowControl
 from hetuflow_server.services.flows.errands import FlowErrands
 from hetuflow_server.services.following import Following
@@ -248,6 +250,7 @@ class Services:
         )
         self.log_reading = LogReading(database, self.hints, clock)
         self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
+        self.explaining = Explaining(database, self.capacity, versions)
         self.flow_control = FlowControl(
             database, self.hints, self.settler.advancing, self.settler, self.task_actions
         )
@@ -283,6 +286,7 @@ class Services:
             "applying": self.applying,
             "job_edits": self.job_edits,
             "task_actions": self.task_actions,
+            "explaining": self.explaining,
             "flow_control": self.flow_control,
             "limits": self.limits,
             "secrets": self.secrets,
@@ -424,7 +428,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(healthz, readyz, system_router),
             *(auth_router, oidc_router, users_router, api_keys_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router),
-            flow_runs_router,
+            *(flow_runs_router, explanations_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
             *(servers_router, namespaces_router, events_router, daemons_router),

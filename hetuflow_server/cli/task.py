@@ -13,6 +13,7 @@ from hetuflow_core.states import TASK_TERMINAL, TaskStatus
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
 from hetuflow_server.cli.task_artifacts import artifacts_group
+from hetuflow_server.cli.task_explain import explain
 from hetuflow_server.cli.task_logs import STREAMS, LogWish, show_logs
 from hetuflow_server.cli.task_view import details, table
 
@@ -26,6 +27,7 @@ def task_group() -> None:
 
 
 task_group.add_command(artifacts_group)
+task_group.add_command(explain)
 
 
 @task_group.command("list")

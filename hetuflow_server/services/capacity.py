@@ -52,7 +52,7 @@ class Capacity:
         """Take what these rows need, as far as there is room, in their order."""
         if not self._limited(rows):
             return EVERYBODY
-        needs = [self._needs(row) for row in rows]
+        needs = [self.scopes_of(row.namespace_id, row.placement_id, row.concurrency_key) for row in rows]
         wanted = Counter(scope for scopes in needs for scope in scopes)
         got = await limits.take(connection, wanted)
         admitted, unused = admit(needs, got)
@@ -115,10 +115,11 @@ class Capacity:
             return True
         return any(self._scopes(0, placement_id) for placement_id in {row.placement_id for row in rows})
 
-    def _needs(self, row: Claimable) -> list[Scope]:
-        scopes = self._scopes(row.namespace_id, row.placement_id)
-        if row.concurrency_key is not None:
-            scopes.append(Scope(row.namespace_id, row.concurrency_key))
+    def scopes_of(self, namespace_id: int, placement_id: int, concurrency_key: str | None) -> list[Scope]:
+        """Return everything an instance counts against; its class has been learned."""
+        scopes = self._scopes(namespace_id, placement_id)
+        if concurrency_key is not None:
+            scopes.append(Scope(namespace_id, concurrency_key))
         return scopes
 
     def _scopes(self, namespace_id: int, placement_id: int) -> list[Scope]:

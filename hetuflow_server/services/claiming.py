@@ -8,9 +8,8 @@ from datetime import timedelta
 from uuid import UUID
 
 from hetuflow_core import ids, messages as m
-from hetuflow_core.placement import Resources, RunningJob
+from hetuflow_core.placement import Resources, RunningJob, served, takes_work
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_facts import facts_of
 from hetuflow_server.services.agent_sessions import POLL_WAIT, AgentSessions
@@ -79,10 +78,8 @@ def _asker(credential: AgentCredential, session: AgentSession, asked: m.Poll, *,
         facts=facts_of(session),
         session_id=asked.session_id,
         request_id=asked.request_id,
-        served=frozenset(
-            id_ for name, id_ in credential.namespaces.items() if name in session.capabilities.namespaces
-        ),
-        free=free if session.status == AgentStatus.ONLINE else 0,
+        served=served(credential.namespaces, session.capabilities.namespaces),
+        free=free if takes_work(session.status) else 0,
         slots=session.slots,
         prefetch=min(timedelta(milliseconds=max(0, asked.prefetch_ms)), _MOST_PREFETCH),
         repeated=repeated,

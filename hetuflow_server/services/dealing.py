@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
@@ -12,11 +12,11 @@ from hetuflow_core.placement import (
     Requirements,
     Resources,
     RunningJob,
+    crowding,
     discomfort,
     free,
-    lacking,
+    latest_due,
     times,
-    unwanted,
 )
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.placement_classes import PlacementClasses
@@ -48,7 +48,8 @@ class Dealer:
         for asker in room.takers(head.namespace_id, head.placement_id, head.target):
             if asked is _ANYWHERE:
                 return most
-            if unwanted(asked.anti_affinity, asker.running.get(head.namespace_id, ())) is None:
+            neighbours = asker.running.get(head.namespace_id, ())
+            if crowding(asked, asker.free_resources, neighbours) is None:
                 count += times(asked.resources, asker.free_resources, asker.free)
             if count >= most:
                 return most
@@ -90,13 +91,13 @@ class Dealer:
         seats = []
         for asker in room.takers(row.namespace_id, placement_id, target):
             if asker.hungry:
-                due_by = now + asker.prefetch
-                score = suitability.score(placement_id, asker.facts)
+                score, delay = suitability.score(placement_id, asker.facts), timedelta(0)
                 # Whoever it is bound to lets nobody go first.
                 if target is None:
                     missed = discomfort(asked.anti_affinity, asker.running.get(row.namespace_id, ()))
                     score -= missed
-                    due_by -= suitability.delay(placement_id, asker.facts) + LONGEST_DELAY * missed
+                    delay = suitability.delay(placement_id, asker.facts) + LONGEST_DELAY * missed
+                due_by = latest_due(now, prefetch=asker.prefetch, delay=delay)
                 seats.append((-score, due_by, asker))
         return _Table(seats, asked, row.namespace_id)
 
@@ -116,9 +117,8 @@ class _Hands:
         self._beside: dict[tuple[Asker, int], list[RunningJob]] = {}
 
     def has_room(self, asker: Asker, asked: Requirements, namespace_id: int) -> bool:
-        if lacking(asked.resources, self._left.get(asker, asker.free_resources)) is not None:
-            return False
-        return unwanted(asked.anti_affinity, self._neighbours(asker, namespace_id)) is None
+        left = self._left.get(asker, asker.free_resources)
+        return crowding(asked, left, self._neighbours(asker, namespace_id)) is None
 
     def take(self, row: Claimable, asker: Asker, asked: Requirements) -> None:
         self.given[asker] = self.given.get(asker, 0) + 1

@@ -11,15 +11,14 @@ import msgspec
 
 from hetuflow_core.resources import Agent, AgentDetail, HeldInstance
 from hetuflow_core.states import AgentStatus
-from hetuflow_server.store.agents import AgentCapabilities
+from hetuflow_server.store.agents import REACHABLE, AgentCapabilities
 from hetuflow_server.store.connection import Connection
 
 _MOST_INSTANCES = 500
 
-_COLUMNS = """a.id, a.name, a.status, a.slots, a.labels, a.capabilities, a.version, a.last_seen_at,
+_COLUMNS = f"""a.id, a.name, a.status, a.slots, a.labels, a.capabilities, a.version, a.last_seen_at,
        a.created_at, a.registered_at, a.session_id IS NOT NULL AS has_session,
-       a.session_id IS NOT NULL
-         AND coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false) AS reachable,
+       a.session_id IS NOT NULL AND {REACHABLE} AS reachable,
        (SELECT count(*) FROM sched_task_instance i WHERE i.agent_id = a.id) AS in_use"""
 
 _WHERE = """

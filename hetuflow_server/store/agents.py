@@ -16,6 +16,9 @@ from hetuflow_core.resources import AgentSummary
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.store.connection import Connection
 
+# Whether an agent `a` was heard of within its last heartbeats.
+REACHABLE = "coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false)"
+
 # Another session of the agent takes its place; only the token the name belongs to may do that.
 _REGISTER = """
 INSERT INTO sched_agent AS a (id, name, status, session_id, labels, capabilities, slots, version,
@@ -36,9 +39,9 @@ WHERE session_id = ANY(%(sessions)s::uuid[])"""
 
 _SEEN = "UPDATE sched_agent SET last_seen_at = clock_timestamp() WHERE id = ANY(%(ids)s::uuid[])"
 
-_SUMMARIES = """
+_SUMMARIES = f"""
 SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at, a.host_usage,
-       coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false) AS reachable,
+       {REACHABLE} AS reachable,
        (SELECT count(*) FROM sched_task_instance i WHERE i.agent_id = a.id) AS in_use
 FROM sched_agent a
 WHERE %(namespaces)s::text[] IS NULL OR a.capabilities->'namespaces' ?| %(namespaces)s

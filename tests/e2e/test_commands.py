@@ -109,6 +109,20 @@ def test_errors_are_one_sentence_with_their_exit_code(hetuflow: Shell, system: S
     assert unreachable.returncode == 5
 
 
+def test_explain_fits_one_screen_and_names_the_agent(hetuflow: Shell) -> None:
+    name = hetuflow.job("run: {command: ['true']}\nplacement: {labels: {zone: nowhere}}")
+    task = hetuflow("job", "run", name, "-q").strip()
+    told = hetuflow("task", "explain", task)
+    assert "worker has the label zone=test, zone=nowhere is required" in told
+    assert "what helps: Give an agent these labels" in told
+    assert len(told.splitlines()) < 24
+    said = json.loads(hetuflow("task", "explain", task, "-o", "json"))
+    assert (said["code"], said["agents"]["sample"][0]["code"]) == ("placement", "labels")
+    assert hetuflow("task", "explain", task, "-q") == "placement\n"
+    hetuflow("task", "cancel", task)
+    assert "It was cancelled" in hetuflow("task", "explain", task)
+
+
 def test_status_shows_the_queue_and_the_agents(hetuflow: Shell) -> None:
     shown = hetuflow("status")
     assert "worker" in shown

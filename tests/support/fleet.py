@@ -1,0 +1,63 @@
+"""Agents that are registered and ask for work as the gateway would, without a gateway between."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID, uuid4
+
+from hetuflow_core import messages as m
+from hetuflow_core.placement import Resources
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.services import claiming
+from hetuflow_server.services.access import AgentCredential
+from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.store.records import Claimed
+from tests.support.claiming_engine import DEFAULT, Engine
+
+
+class Fleet:
+    def __init__(self, engine: Engine, *, require_approval: bool = False) -> None:
+        self._engine = engine
+        self._sessions = AgentSessions(
+            engine.database, engine.hints, engine.settler, SystemClock(), require_approval=require_approval
+        )
+        token = uuid4()
+        engine.rows.execute(
+            "INSERT INTO sched_agent_token (id, name, prefix, digest) VALUES (%s, %s, %s, '\\x00')",
+            [token, f"token-{token}", token.hex[:12]],
+        )
+        self.credential = AgentCredential(token, {"default": DEFAULT})
+        self._sessions_of: dict[str, UUID] = {}
+
+    async def register(self, name: str, *, slots: int = 2, **said: Any) -> UUID:
+        session = self._sessions_of[name] = uuid4()
+        facts = {
+            "executors": ["command"],
+            "namespaces": ["default"],
+            "resources": Resources(cpu=4, memory=2**30),
+        }
+        asked = m.Register(
+            name=name, session_id=session, slots=slots, version="1", **{"labels": {}, **facts, **said}
+        )
+        return (await self._sessions.register(self.credential, asked)).agent_id
+
+    def forget(self) -> None:
+        """Ask the database about sessions again, which are believed for a moment."""
+        self._sessions = AgentSessions(
+            self._engine.database, self._engine.hints, self._engine.settler, SystemClock()
+        )
+
+    async def poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> list[Claimed]:
+        """Ask for work once, as this agent; it says itself what it has free."""
+        session_id = self._sessions_of[name]
+        session = await self._sessions.current(self.credential, session_id)
+        asked = m.Poll(
+            session_id=session_id,
+            request_id=uuid4(),
+            free_slots=free,
+            wait_ms=0,
+            prefetch_ms=0,
+            free_resources=left,
+        )
+        asker = claiming._asker(self.credential, session, asked, repeated=False)
+        return (await self._engine.dispatcher.ask(asker, 0)).claimed
