@@ -1,4 +1,4 @@
-"""`python -m bench [figure …] [--quick] [--json FILE]`."""
+"""`python -m bench [figure …] [--quick | --full] [--json FILE]` and `python -m bench peers --install`."""
 
 from __future__ import annotations
 
@@ -9,124 +9,144 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
+import psycopg
+
 from bench import report
-from bench.figure import FULL, QUICK, BenchFailed, Context, Measure
+from bench.figure import FULL, QUICK, USUAL, BenchFailed, Context, Measure, Pace
 from bench.figures import (
     agent_rate,
     big_log,
     cancel_latency,
     claim_backlog,
     claim_history,
+    creation,
+    due_at_once,
     event_burst,
     flows,
+    idle_cost,
     log_ingest,
     noop_rate,
     schedule_arithmetic,
     schedule_ticks,
     start_latency,
     start_precision,
+    startup,
     waiting_agents,
 )
 from bench.machine import inspect_machine
+from bench.results import Failure, Measured, Results, save
 from bench.system import NotStarted, System
 from hetuflow_core.errors import HetuflowError
 
-# In the order they run: the idle one first, while nothing has happened yet.
+# In the order they run: the idle ones first, while nothing has happened yet; what loads most comes last.
 FIGURES: dict[str, Measure] = {
+    "idle": idle_cost.measure,
+    "startup": startup.measure,
     "latency": start_latency.measure,
     "cancel": cancel_latency.measure,
     "precision": start_precision.measure,
+    "create": creation.measure,
     "noop": noop_rate.measure,
+    "due-at-once": due_at_once.measure,
     "agent": agent_rate.measure,
     "flows": flows.measure,
     "log-ingest": log_ingest.measure,
     "big-log": big_log.measure,
     "waiting": waiting_agents.measure,
+    "schedule-arithmetic": schedule_arithmetic.measure,
     "schedule-ticks": schedule_ticks.measure,
     "events": event_burst.measure,
-    "claim-history": claim_history.measure,
     "claim-backlog": claim_backlog.measure,
-    "schedule-arithmetic": schedule_arithmetic.measure,
+    "claim-history": claim_history.measure,
 }
-# These take long or say nothing about the system as a whole, and run only when they are named.
-OPTIONAL = frozenset(
-    {
-        *("waiting", "flows", "claim-history", "claim-backlog", "schedule-arithmetic", "schedule-ticks"),
-        "events",
-    }
-)
 _INTERRUPTED = 130
+_RESULTS = Path("bench-results")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     figures: Sequence[str]
-    quick: bool
-    json: Path | None
+    pace: Pace
+    json: Path
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    usual = [name for name in FIGURES if name not in OPTIONAL]
     parser = argparse.ArgumentParser(
         prog="python -m bench",
         description="Measures Hetuflow beside the limits of this machine, in one run. "
-        f"Figures: {', '.join(FIGURES)}. Without a name: {', '.join(usual)}.",
+        f"Figures: {', '.join(FIGURES)}. Without a name: all of them.",
     )
     parser.add_argument("figures", nargs="*", metavar="figure", help="what to measure")
-    parser.add_argument(
-        "--quick", action="store_true", help="under a minute; good for a look, not for a claim"
+    paces = parser.add_mutually_exclusive_group()
+    paces.add_argument(
+        "--quick", action="store_const", dest="pace", const=QUICK, help="small: for a look, not for a claim"
     )
+    paces.add_argument(
+        "--full", action="store_const", dest="pace", const=FULL, help="millions of rows and more repetitions"
+    )
+    parser.set_defaults(pace=USUAL)
     parser.add_argument(
-        "--json", type=Path, metavar="FILE", help="add every repetition to FILE as JSON lines"
+        "--json", type=Path, metavar="FILE", help=f"what to write, instead of a new file in {_RESULTS}/"
     )
     given = parser.parse_args(arguments)
     unknown = [name for name in given.figures if name not in FIGURES]
     if unknown:
         parser.error(f"there is no figure {unknown[0]}: choose from {', '.join(FIGURES)}")
-    wanted = given.figures or usual
-    return Options([name for name in FIGURES if name in wanted], given.quick, given.json)
+    wanted = given.figures or FIGURES
+    file = given.json or _RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
+    return Options([name for name in FIGURES if name in wanted], given.pace, file)
 
 
-def run(options: Options) -> None:
+def run(options: Options) -> Results:
+    """Measure one figure after the other; what one cannot measure leaves the others alone."""
     began, load = time.monotonic(), os.getloadavg()[0]
+
+    def say(what: str) -> None:
+        print(f"{time.monotonic() - began:4.0f} s  {what}", file=sys.stderr, flush=True)
+
     with System() as system:
-        machine = inspect_machine(system, load)
-        context = Context(
-            system,
-            QUICK if options.quick else FULL,
-            lambda what: print(f"{time.monotonic() - began:4.0f} s  {what}", file=sys.stderr, flush=True),
-        )
-        try:
-            figures = [FIGURES[name](context) for name in options.figures]
-        except (BenchFailed, HetuflowError) as error:
-            # The log goes with the folder, and without it nobody could tell why.
-            raise BenchFailed(f"{error}\n{system.server_errors()}".strip()) from error
-    print(report.table(figures))
-    print()
-    took = f"{time.monotonic() - began:.0f} s"
-    how = f"Median (lowest..highest) of {context.pace.repetitions} interleaved repetitions in {took}"
-    notes = [*machine.sentences(), how, *(note for figure in figures for note in figure.notes)]
-    print("\n".join(f"- {note}." for note in notes))
-    if options.json:
-        report.append_json(options.json, machine, figures)
+        results = Results(inspect_machine(system, load), options.pace)
+        for name in options.figures:
+            _measure(name, Context(system, options.pace, say), results)
+            results.seconds = time.monotonic() - began
+            # Each time: what was measured is kept even if the rest never is.
+            save(options.json, results)
+    return results
+
+
+def _measure(name: str, context: Context, results: Results) -> None:
+    began, load = time.monotonic(), os.getloadavg()[0]
+    try:
+        figure = FIGURES[name](context)
+    except (BenchFailed, NotStarted, HetuflowError, psycopg.Error, OSError) as error:
+        # The log goes with the folder, and without it nobody could tell why.
+        why = f"{error}\n{context.system.server_errors()}".strip()
+        context.say(f"{name} could not be measured: {why}")
+        results.failures.append(Failure(name, why))
+    else:
+        took = time.monotonic() - began
+        results.measured.append(Measured(figure, took, load, os.getloadavg()[0]))
 
 
 def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        run(options)
-    except (BenchFailed, NotStarted, HetuflowError) as error:
+        results = run(options)
+    except NotStarted as error:
         print(f"bench: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("bench: interrupted; everything is stopped.", file=sys.stderr)
         return _INTERRUPTED
-    return 0
+    print(report.document(results))
+    print(f"\nAll of it, with every repetition: {options.json}", file=sys.stderr)
+    return 1 if results.failures else 0
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:

@@ -31,6 +31,7 @@ from hetuflow_server.store.records import Ending
 
 # Rows at a time → how often within a repetition.
 _TIMES = {1: 40, 100: 10}
+_AT_ONCE = 500
 _WHO = Principal.with_role("bench", Role.ADMIN)
 # The namespace every database begins with.
 DEFAULT_NAMESPACE = 1
@@ -56,14 +57,18 @@ class Scene:
             self.costs.setdefault(("claim", rows), []).append(percentile(claims, 50))
             self.costs.setdefault(("finish", rows), []).append(percentile(finishes, 50))
 
-    def lines(self, beside: Scene, aim: Aim) -> list[Line]:
+    async def come_and_go(self, instances: int) -> None:
+        """Let so many be claimed and finished, untimed."""
+        await self._time(_AT_ONCE, instances // _AT_ONCE)
+
+    def lines(self, beside: Scene, aim: Aim, finish_aim: Aim | None = None) -> list[Line]:
         return [
             Line(
                 f"{verb} {rows}, {self.what}",
                 "ms",
                 costs,
                 Limit(f"{verb} {rows}, {beside.what}", beside.costs[verb, rows]),
-                aim,
+                aim if verb == "claim" else finish_aim or aim,
             )
             for (verb, rows), costs in self.costs.items()
         ]
@@ -125,6 +130,7 @@ async def scene(context: Context, what: str, name: str) -> AsyncIterator[Scene]:
     finally:
         await services.dispatcher.stop()
         await services.database.stop()
+        context.system.drop_database(name)
 
 
 async def measure_in_turns(context: Context, name: str, scenes: list[Scene]) -> None:

@@ -38,6 +38,7 @@ _START_SECONDS = 30.0
 _STOP_SECONDS = 30.0
 _COMMAND_SECONDS = 60.0
 _TAIL_LINES = 15
+_REPOSITORY = Path(__file__).resolve().parent.parent
 # Given to the server too, so that both know what is complete.
 _PARTITIONS_AHEAD = timedelta(days=7)
 
@@ -90,9 +91,18 @@ class System:
     def cpu_seconds(self) -> tuple[float, float]:
         """What the server and PostgreSQL with all its sessions have used of the processors so far."""
         postgres = self._postgres.pid
-        return _process_seconds(self.server_pid), _process_seconds(postgres) + sum(
-            map(_process_seconds, _children(postgres))
+        return self.process_seconds(self.server_pid), self.process_seconds(postgres) + sum(
+            map(self.process_seconds, _children(postgres))
         )
+
+    @staticmethod
+    def process_seconds(pid: int) -> float:
+        """Of all threads, by the scheduler's own count, finer than clock ticks; 0 for one that is gone."""
+        try:
+            threads = list((Path("/proc") / str(pid) / "task").iterdir())
+            return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+        except OSError:
+            return 0.0
 
     @property
     def database_url(self) -> str:
@@ -103,9 +113,12 @@ class System:
 
     def add_job(self, name: str, command: list[str]) -> str:
         """Apply a job of the default namespace and return its id."""
+        return self.apply_job({"kind": "job", "name": name, "run": {"command": command}})
+
+    def apply_job(self, document: dict[str, Any]) -> str:
         with self.client() as hetuflow:
-            hetuflow.apply([{"kind": "job", "name": name, "run": {"command": command}}])
-            return str(hetuflow.job("default", name).id)
+            hetuflow.apply([document])
+            return str(hetuflow.job("default", document["name"]).id)
 
     def migrated_database(self, name: str) -> str:
         """Make a database of the same schema in the same cluster, with no server; return its address."""
@@ -114,6 +127,11 @@ class System:
         url = self._postgres.url_of(name)
         self._run("db", "upgrade", database_url=url)
         return url
+
+    def drop_database(self, name: str) -> None:
+        """Take away one that was made for a figure: its upkeep would disturb the figures after it."""
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
     def _partitioned(self) -> bool:
         """Whether the server has made its partitions ahead, which only its first seconds are busy with."""
@@ -153,7 +171,9 @@ class System:
             wait_until(idle, what="The queue did not become empty", log_tail=str, seconds=seconds)
 
     @contextmanager
-    def agent(self, name: str, *, slots: int | None = None) -> Iterator[int]:
+    def agent(
+        self, name: str, *, slots: int | None = None, python_modules: str | None = None
+    ) -> Iterator[int]:
         """Run a real agent until the block ends; the block begins when it takes work, with its slots."""
         settings = {
             "HETUFLOW_AGENT__NAME": name,
@@ -163,14 +183,25 @@ class System:
         }
         if slots is not None:
             settings["HETUFLOW_AGENT__SLOTS"] = str(slots)
+        if python_modules is not None:
+            settings["HETUFLOW_AGENT__PYTHON_MODULES"] = python_modules
+            settings["PYTHONPATH"] = str(_REPOSITORY)
         with self._process(name, ["-m", "hetuflow_agent"], settings) as agent:
-            with self.client() as hetuflow:
+            with psycopg.connect(self._database_url, autocommit=True) as connection:
                 slots = wait_until(
-                    lambda: next((one.slots for one in hetuflow.status().agents if one.name == name), 0),
+                    lambda: _slots_of(connection, name),
                     what=f"The agent {name} did not register",
                     log_tail=agent.log_tail,
                 )
             yield slots
+
+    @contextmanager
+    def another_server(self) -> Iterator[float]:
+        """Run one more server on the same database; gives the seconds until it said it was listening."""
+        began = time.perf_counter()
+        with self._process(f"server-{time.monotonic_ns()}", ["-m", "hetuflow_server", "server"]) as server:
+            server.await_log("Listening.")
+            yield time.perf_counter() - began
 
     def agent_pid(self, name: str) -> int:
         """The process of a running agent."""
@@ -259,18 +290,17 @@ class Process:
             self._process.wait()
 
 
+def _slots_of(connection: psycopg.Connection, name: str) -> int:
+    """0 until it is there; the REST API has it on some page only, among thousands."""
+    row = connection.execute(
+        "SELECT slots FROM sched_agent WHERE name = %s AND status = 'online'", [name]
+    ).fetchone()
+    return row[0] if row else 0
+
+
 def _children(pid: int) -> list[int]:
     listed = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text()
     return [int(child) for child in listed.split()]
-
-
-def _process_seconds(pid: int) -> float:
-    """Of all threads, by the scheduler's own count, finer than clock ticks; 0 for one that is gone."""
-    try:
-        threads = list((Path("/proc") / str(pid) / "task").iterdir())
-        return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
-    except OSError:
-        return 0.0
 
 
 def wait_until(

@@ -24,7 +24,7 @@ _FIRST_BACKLOG = 30
 # What one call creates in one transaction: the agent finds the whole backlog at once.
 _MOST_BACKLOG = 1_000
 _MANY_SLOTS = 32
-_AIM = Aim(0.5, at_least=True)
+_AIM = Aim(0.5, at_least=True, best=0.8)
 
 _TRACE = """
 SELECT extract(epoch FROM min(i.reserved_at)), count(*) FILTER (WHERE i.claim_no > 1 OR i.seq > 1)

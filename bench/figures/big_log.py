@@ -47,9 +47,9 @@ def measure(context: Context) -> Figure:
     return Figure(
         "big-log",
         [
-            Line(f"{what}: the agent grows by", " MiB", of_agent, Limit("allowed", [_ALLOWED]), _AIM),
-            Line(f"{what}: the server grows by", " MiB", of_server, Limit("allowed", [_ALLOWED]), _AIM),
-            Line(f"{what}: the task takes", " s", [took], Limit("the command alone, to a file", [alone])),
+            Line(f"{what}: the agent grows by", "MiB", of_agent, Limit("allowed", [_ALLOWED]), _AIM),
+            Line(f"{what}: the server grows by", "MiB", of_server, Limit("allowed", [_ALLOWED]), _AIM),
+            Line(f"{what}: the task takes", "s", [took], Limit("the command alone, to a file", [alone])),
         ],
     )
 

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from bench.figure import FULL, Aim, BenchFailed, Context, Figure, Limit, Line
+from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.simulated import in_event_loop
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
@@ -63,7 +63,7 @@ def measure(context: Context) -> Figure:
 
 
 async def _measure(context: Context) -> Figure:
-    number = _EVENTS if context.pace is FULL else _EVENTS_QUICK
+    number = context.pace.sized(_EVENTS_QUICK, _EVENTS, _EVENTS)
     bare = []
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(_audience(context, _ONE))
@@ -98,8 +98,9 @@ async def _measure(context: Context) -> Figure:
 
 @asynccontextmanager
 async def _audience(context: Context, schedules: int) -> AsyncIterator[Audience]:
+    name = f"events_{schedules}"
     database = Database(
-        context.system.migrated_database(f"events_{schedules}"),
+        context.system.migrated_database(name),
         pool_size=3,
         connect_timeout=timedelta(seconds=5),
         statement_timeout=timedelta(minutes=5),
@@ -122,6 +123,7 @@ async def _audience(context: Context, schedules: int) -> AsyncIterator[Audience]
         yield Audience(schedules, database, EventMatcher(database, JobVersions(), Hints()))
     finally:
         await database.stop()
+        context.system.drop_database(name)
 
 
 async def _burst(audience: Audience, events: int) -> float:

@@ -62,12 +62,12 @@ class Fleet:
 
 def measure(context: Context) -> Figure:
     fleets = [
-        Fleet(4, 50, R100, Aim(0.35, at_least=True)),
-        Fleet(4, 50, R100, Aim(0.35, at_least=True), direct=True),
-        Fleet(4, 10, R100, Aim(0.2, at_least=True)),
-        Fleet(4, 10, R100, Aim(0.2, at_least=True), direct=True),
+        Fleet(4, 50, R100, Aim(0.35, at_least=True, best=0.8)),
+        Fleet(4, 50, R100, Aim(0.35, at_least=True, best=0.8), direct=True),
+        Fleet(4, 10, R100, Aim(0.2, at_least=True, best=0.4)),
+        Fleet(4, 10, R100, Aim(0.2, at_least=True, best=0.4), direct=True),
         Fleet(4, 1, R1, Aim(0.1, at_least=True)),
-        Fleet(64, 1, R1, Aim(0.4, at_least=True)),
+        Fleet(64, 1, R1, Aim(0.4, at_least=True, best=0.8)),
     ]
     job = context.system.add_job("bench-noop", ["true"])
     bench = PgBench(context.system)

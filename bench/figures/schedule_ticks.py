@@ -23,7 +23,7 @@ from uuid import uuid4
 import msgspec
 import psutil
 
-from bench.figure import FULL, Aim, BenchFailed, Context, Figure, Limit, Line
+from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.samples import percentile
 from bench.simulated import in_event_loop
 from hetuflow_core.jobfile import schedule_document
@@ -98,7 +98,7 @@ def measure(context: Context) -> Figure:
 
 
 async def _measure(context: Context) -> Figure:
-    number = _MANY if context.pace is FULL else _MANY_QUICK
+    number = context.pace.sized(_MANY_QUICK, _MANY, _MANY)
     async with AsyncExitStack() as stack:
         context.say(f"schedule ticks: making {number:,} schedules")
         few = await stack.enter_async_context(_fleet(context, _FEW))
@@ -146,7 +146,8 @@ async def _measure(context: Context) -> Figure:
 
 @asynccontextmanager
 async def _fleet(context: Context, schedules: int) -> AsyncIterator[Fleet]:
-    url = context.system.migrated_database(f"schedules_{schedules}")
+    name = f"schedules_{schedules}"
+    url = context.system.migrated_database(name)
     clock, holder = SystemClock(), uuid4()
     database, leading = _database(url, timedelta(minutes=5)), _database(url, _TTL / 2)
     leadership = Leadership(
@@ -174,6 +175,7 @@ async def _fleet(context: Context, schedules: int) -> AsyncIterator[Fleet]:
     finally:
         await leadership.stop()
         await database.stop()
+        context.system.drop_database(name)
 
 
 def _database(url: str, statement_timeout: timedelta) -> Database:

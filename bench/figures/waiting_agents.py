@@ -1,10 +1,11 @@
 """Many agents waiting at one server: what each costs, and what they cost the one that gets work.
 
-A thousand, five thousand and ten thousand agents (with `--quick` a thousand) each hold a connection with a
-poll that waits. They are rows of the database that were never registered one by one; everything after that is
-real HTTP on the loopback address. Measured are the server's memory per waiting poll, the time from
-`POST /jobs/{id}/run` to the assignment in the hands of whichever agent was chosen, and the time until all of
-them have been given a task each.
+A thousand, five thousand and (`--full`) ten thousand agents (with `--quick` a thousand) each hold a
+connection with a poll that waits. They are rows of the database that were never registered one by one;
+everything after that is real HTTP on the loopback address. Measured are the server's memory per waiting poll,
+the time from `POST /jobs/{id}/run` to the assignment in the hands of whichever agent was chosen, and the time
+until all of them have been given a task each; among a thousand also the time until a `python` task runs in
+the one real agent that fits it.
 
 Held against the same trigger with a single agent waiting, and for the last against as many bare round trips
 (`GET /healthz`) over the same connections at once.
@@ -22,8 +23,9 @@ from uuid import UUID, uuid4
 import psutil
 import psycopg
 
-from bench.figure import BenchFailed, Context, Figure, Limit, Line
-from bench.figures.start_latency import api_caller
+from bench import payload
+from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
+from bench.figures.start_latency import HTTP, PYTHON_AIMS, api_caller, latency_lines, python_latencies
 from bench.samples import percentile
 from bench.simulated import SimulatedAgent, create_backlog, in_event_loop
 from bench.system import System
@@ -31,8 +33,12 @@ from bench.wire import Connection
 from hetuflow_core import messages as m
 from hetuflow_core.runtime.descriptors import raise_descriptor_limit
 
-_COUNTS = (1_000, 5_000, 10_000)
-_QUICK_COUNTS = (1_000,)
+# By pace.
+_COUNTS = ((1_000,), (1_000, 5_000), (1_000, 5_000, 10_000))
+# KiB each may cost: many of them must, ten thousand would please us.
+_AIM_MEMORY = Aim(40, at_least=False, best=20, of_value=True)
+# With so many the latency of a real agent is measured too.
+_BESIDE = 1_000
 _POLL_MS = 30_000
 _SETTLE_SECONDS = 2.0
 _SECONDS = 120.0
@@ -52,8 +58,7 @@ FROM unnest(%s::uuid[]) AS session"""
 
 def measure(context: Context) -> Figure:
     room = raise_descriptor_limit()
-    quick = context.pace.triggers < _AT_ONCE // 4
-    counts = [count for count in (_QUICK_COUNTS if quick else _COUNTS) if count + _AT_ONCE < room]
+    counts = [count for count in context.pace.sized(*_COUNTS) if count + _AT_ONCE < room]
     job = context.system.add_job("bench-crowd", ["true"])
     context.say("waiting: one agent")
     alone = in_event_loop(lambda: _latency_alone(context, job))
@@ -142,13 +147,14 @@ async def _with_crowd(context: Context, job: str, count: int, alone: Sequence[fl
     async with _crowd(context.system, count) as (crowd, kib):
         context.say(f"waiting: {count} agents wait, {kib:.1f} KiB each")
         latencies = await _latencies(context, crowd, job)
+        called = await _python_beside(context, count) if count == _BESIDE else []
         context.say(f"waiting: a task for each of {count} agents")
         all_answered = await _answer_all(context, crowd, job)
         if crowd.refusals:
             context.say(f"waiting: {len(crowd.refusals)} polls were refused, as in: {crowd.refusals[0]}")
     trips = await _round_trips(context, count)
     return [
-        Line(f"memory per waiting poll, {count:,} agents", "KiB", [kib]),
+        Line(f"memory per waiting poll, {count:,} agents", "KiB", [kib], aim=_AIM_MEMORY),
         Line(
             f"trigger → assignment, {count:,} agents waiting, p50",
             "ms",
@@ -161,7 +167,18 @@ async def _with_crowd(context: Context, job: str, count: int, alone: Sequence[fl
             [all_answered],
             Limit(f"{count:,} bare round trips at once", [trips]),
         ),
+        *called,
     ]
+
+
+async def _python_beside(context: Context, count: int) -> list[Line]:
+    """One real agent that alone fits a `python` task, among the many that wait for commands."""
+    what = f"trigger → `python` task runs, real agent, {count:,} more waiting"
+    with context.system.agent("real-in-crowd", python_modules=payload.__name__):
+        rounds = await python_latencies(context, what)
+        # An agent that stops before it has reported the last call would leave it to be run again.
+        await asyncio.to_thread(context.system.await_idle, _SECONDS)
+    return list(latency_lines(rounds, what, HTTP, *PYTHON_AIMS))
 
 
 async def _latencies(context: Context, crowd: Crowd, job: str) -> list[float]:

@@ -6,22 +6,33 @@ from pathlib import Path
 
 import pytest
 
-from bench.__main__ import FIGURES, OPTIONAL, parse
-from bench.figure import BenchFailed
+from bench.__main__ import FIGURES, parse
+from bench.figure import FULL, QUICK, USUAL, BenchFailed
 from bench.wire import parse_head
 
 
-def test_without_names_all_but_the_optional_figures_run() -> None:
+def test_without_names_everything_is_measured_and_written_down() -> None:
     options = parse([])
-    assert set(options.figures) == FIGURES.keys() - OPTIONAL
-    assert options.figures
-    assert (options.quick, options.json) == (False, None)
+    assert list(options.figures) == list(FIGURES)
+    assert options.pace is USUAL
+    assert (options.json.parent, options.json.suffix) == (Path("bench-results"), ".json")
 
 
 def test_named_figures_run_once_in_the_order_of_the_program() -> None:
-    options = parse(["claim-history", "latency", "latency", "--quick", "--json", "out.jsonl"])
+    options = parse(["claim-history", "latency", "latency", "--quick", "--json", "out.json"])
     assert options.figures == ["latency", "claim-history"]
-    assert (options.quick, options.json) == (True, Path("out.jsonl"))
+    assert (options.pace, options.json) == (QUICK, Path("out.json"))
+    assert parse(["--full"]).pace is FULL
+
+
+def test_there_is_one_pace(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse(["--quick", "--full"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
+def test_sizes_go_with_the_pace() -> None:
+    assert [pace.sized("few", "more", "many") for pace in (QUICK, USUAL, FULL)] == ["few", "more", "many"]
 
 
 def test_an_unknown_figure_is_told_with_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
