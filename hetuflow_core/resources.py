@@ -6,7 +6,6 @@ A field has the same name in the job file, here and in the database. Times are R
 from __future__ import annotations
 
 from datetime import date, datetime
-from enum import StrEnum
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -212,46 +211,6 @@ class RunsRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class TaskList(msgspec.Struct, frozen=True):
     items: list[Task]
-
-
-class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Documents as in job files; applied all together or not at all."""
-
-    documents: list[dict[str, Any]]
-
-
-class ApplyAction(StrEnum):
-    CREATED = "created"
-    CHANGED = "changed"
-    UNCHANGED = "unchanged"
-    REMOVED = "removed"
-
-
-class AppliedSchedule(msgspec.Struct, frozen=True):
-    """A schedule of an applied job."""
-
-    name: str
-    action: ApplyAction
-    # Paths of what differs from before.
-    changes: list[str] = []
-
-
-class AppliedDocument(msgspec.Struct, frozen=True):
-    kind: str
-    namespace: str | None
-    name: str
-    action: ApplyAction
-    # Of a job.
-    version: int | None = None
-    # Paths of what differs from before.
-    changes: list[str] = []
-    # Of a job.
-    schedules: list[AppliedSchedule] = []
-
-
-class ApplyResult(msgspec.Struct, frozen=True):
-    dry_run: bool
-    items: list[AppliedDocument]
 
 
 class Limit(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from hetuflow_core.apply_resources import ApplyRequest, ApplyResult
 from hetuflow_core.client.exchange import (
     Answer,
     Emit,
@@ -25,8 +26,6 @@ from hetuflow_core.client.retrying import answered
 from hetuflow_core.client.task import TaskFunction
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import (
-    ApplyRequest,
-    ApplyResult,
     Artifact,
     ArtifactList,
     Job,

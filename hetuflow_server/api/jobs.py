@@ -10,17 +10,9 @@ from litestar import Response, Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from hetuflow_core.apply_resources import ApplyRequest, ApplyResult
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import (
-    ApplyRequest,
-    ApplyResult,
-    Job,
-    Page,
-    RunRequest,
-    RunsRequest,
-    TaskDetail,
-    TaskList,
-)
+from hetuflow_core.resources import Job, Page, RunRequest, RunsRequest, TaskDetail, TaskList
 from hetuflow_server.api.filters import Labels, labels_of
 from hetuflow_server.api.job_changes import (
     change_job,

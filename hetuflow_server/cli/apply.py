@@ -1,30 +1,39 @@
-"""`hetuflow apply`."""
+"""`hetuflow apply` and `hetuflow diff`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
+from hetuflow_core.apply_resources import ApplyAction, ApplyResult
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Invalid
-from hetuflow_core.resources import AppliedDocument, AppliedSchedule, ApplyAction, ApplyResult
+from hetuflow_core.runtime.exit_codes import ExitCode, run_command
 from hetuflow_server.cli.documents import PlacedDocument, in_their_files, read_files
 from hetuflow_server.cli.invocation import Invocation, server_command
+from hetuflow_server.cli.plan_view import plan_of
+
+SAME, DIFFERENT, TROUBLE = 0, 1, 2
+
+
+def _files(command: Callable[..., Any]) -> Callable[..., Any]:
+    option = click.option(
+        "-f",
+        "--file",
+        "files",
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help="YAML, TOML or JSON; - reads standard input. Repeatable, and more files may follow it.",
+    )
+    return option(click.argument("more", nargs=-1, metavar="[FILE]...")(command))
 
 
 @click.command("apply")
-@click.option(
-    "-f",
-    "--file",
-    "files",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="YAML, TOML or JSON; - reads standard input. Repeatable, and more files may follow it.",
-)
-@click.argument("more", nargs=-1, metavar="[FILE]...")
-@click.option("--dry-run", is_flag=True, help="Only say what would be created and changed.")
+@_files
+@click.option("--dry-run", is_flag=True, help="Only say what would change, and what follows from it.")
 @server_command
 def apply(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...], dry_run: bool) -> None:
     """Create and change jobs from files, all of them or none.
@@ -33,10 +42,38 @@ def apply(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...],
 
     Example: hetuflow apply -f jobs/*.yaml --dry-run
     """
-    documents = read_files([*files, *more], namespace=invocation.given_namespace)
+    result = _applied(invocation, [*files, *more], dry_run=dry_run)
+    invocation.show(result, human=lambda: [plan_of(result)])
+
+
+@click.command("diff")
+@_files
+@server_command
+def diff(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...]) -> int:
+    """Show how files differ from what the server has, and what would follow from applying them.
+
+    Exits with 0 if nothing differs, 1 if something does, and 2 on an error.
+
+    Example: hetuflow diff -f jobs/*.yaml
+    """
+
+    def compare() -> int:
+        result = _applied(invocation, [*files, *more], dry_run=True)
+        same = all(item.action is ApplyAction.UNCHANGED for item in result.items)
+        invocation.show(result, human=lambda: [plan_of(result, changed_only=True)])
+        return SAME if same else -DIFFERENT
+
+    context = click.get_current_context()
+    code = run_command(compare, debug=bool(context.find_root().params.get("debug")))
+    if code in {SAME, -DIFFERENT}:
+        return abs(code)
+    return code if code >= ExitCode.INTERRUPTED else TROUBLE
+
+
+def _applied(invocation: Invocation, names: Sequence[str], *, dry_run: bool) -> ApplyResult:
+    documents = read_files(names, namespace=invocation.given_namespace)
     with invocation.client() as client:
-        result = _send(client, documents, dry_run=dry_run)
-    invocation.show(result, human=lambda: ["\n".join(_lines(result))])
+        return _send(client, documents, dry_run=dry_run)
 
 
 def _send(client: Hetuflow, documents: Sequence[PlacedDocument], *, dry_run: bool) -> ApplyResult:
@@ -46,28 +83,3 @@ def _send(client: Hetuflow, documents: Sequence[PlacedDocument], *, dry_run: boo
         raise Invalid(
             error.message, code=error.code, faults=in_their_files(error.faults, documents)
         ) from None
-
-
-def _lines(result: ApplyResult) -> list[str]:
-    counts = {action: sum(item.action is action for item in result.items) for action in ApplyAction}
-    total = ", ".join(f"{count} {action.value}" for action, count in counts.items() if count)
-    lines = [line for item in result.items for line in _item_lines(item, dry_run=result.dry_run)]
-    return [*lines, f"{total or 'nothing to do'}{' (dry run: nothing is changed)' if result.dry_run else ''}"]
-
-
-def _item_lines(item: AppliedDocument, *, dry_run: bool) -> list[str]:
-    edited = [one for one in item.schedules if one.action is not ApplyAction.UNCHANGED]
-    return [_line(item, dry_run=dry_run), *(_schedule_line(one, dry_run=dry_run) for one in edited)]
-
-
-def _schedule_line(schedule: AppliedSchedule, *, dry_run: bool) -> str:
-    changes = f": {', '.join(schedule.changes)}" if schedule.changes else ""
-    return f"  schedule {schedule.name} {'would be ' if dry_run else ''}{schedule.action.value}{changes}"
-
-
-def _line(item: AppliedDocument, *, dry_run: bool) -> str:
-    name = item.name if item.namespace is None else f"{item.namespace}/{item.name}"
-    would_be = "would be " if dry_run and item.action is not ApplyAction.UNCHANGED else ""
-    version = "" if item.version is None else f", version {item.version}"
-    changes = f": {', '.join(item.changes)}" if item.changes else ""
-    return f"{item.kind} {name} {would_be}{item.action.value}{version}{changes}"

@@ -39,7 +39,14 @@ class Sheet:
     entries: Sequence[tuple[str, Cell]]
 
 
-Block: TypeAlias = Table | Sheet | str
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """Lines, each with the word whose colour it has on a terminal, such as `created`."""
+
+    lines: Sequence[tuple[str, str]]
+
+
+Block: TypeAlias = Table | Sheet | Marked | str
 
 
 def plain(blocks: Sequence[Block]) -> str:
@@ -55,6 +62,8 @@ def _plain_lines(block: Block) -> list[str]:
             return _aligned(shown, numbers)
         case Sheet(entries):
             return _aligned([[f"{name}:", written(cell)] for name, cell in entries], [False, False])
+        case Marked(lines):
+            return [line for _, line in lines]
         case str():
             return block.splitlines()
 

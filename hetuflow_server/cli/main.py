@@ -16,6 +16,7 @@ from hetuflow_server.cli.loading import load
 # name → (where it is, its line in the help); the line stands here so that --help loads nothing.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
+    "diff": ("hetuflow_server.cli.apply:diff", "Show what applying files would change."),
     "job": ("hetuflow_server.cli.job:job_group", "List, show, run, pause and delete jobs."),
     "schedule": (
         "hetuflow_server.cli.schedule:schedule_group",

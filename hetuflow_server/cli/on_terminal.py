@@ -10,13 +10,14 @@ from rich.console import Console, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table, ago, written
+from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Marked, Sheet, Table, ago, written
 
 _STYLES: Final[Mapping[str, str]] = {
     "succeeded": "green",
     "online": "green",
     "created": "green",
     "changed": "yellow",
+    "removed": "red",
     "running": "cyan",
     "reserved": "cyan",
     "waiting_retry": "yellow",
@@ -60,6 +61,8 @@ def _renderable(block: Block, now: datetime) -> RenderableType:
             for name, cell in entries:
                 table.add_row(f"{name}:", _detailed(cell, now))
             return table
+        case Marked(lines):
+            return Text("\n").join(Text(line, style=_STYLES.get(word, "")) for word, line in lines)
         case str():
             return Text(block)
 

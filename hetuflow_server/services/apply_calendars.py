@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from uuid import UUID
 
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, FieldChange
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import CalendarSpec, Document, JobSpec, to_document
-from hetuflow_core.resources import AppliedDocument, ApplyAction
 from hetuflow_core.schedule import ScheduleSpec
+from hetuflow_server.services.consequences import Consequences
 from hetuflow_server.services.job_versions import from_row
-from hetuflow_server.services.json_paths import differences
+from hetuflow_server.services.json_paths import field_changes
 from hetuflow_server.services.schedule_edits import EditedJob, restart
 from hetuflow_server.store import (
     access as access_store,
@@ -27,11 +28,13 @@ from hetuflow_server.store.database import Connection
 from hetuflow_server.store.deeds import note_change
 
 
-async def apply_calendars(connection: Connection, specs: Sequence[Document]) -> list[AppliedDocument]:
+async def apply_calendars(
+    connection: Connection, specs: Sequence[Document], noted: Consequences | None = None
+) -> list[AppliedDocument]:
     """Write the calendars of these documents; refuse schedules that name calendars there are not."""
     placed = {f"documents[{n}].": spec for n, spec in enumerate(specs) if isinstance(spec, CalendarSpec)}
     jobs = [(spec.namespace, spec.name) for spec in specs if isinstance(spec, JobSpec)]
-    items = await write_calendars(connection, placed, jobs)
+    items = await write_calendars(connection, placed, jobs, noted)
     await _refuse_undefined(connection, specs)
     return items
 
@@ -40,6 +43,7 @@ async def write_calendars(
     connection: Connection,
     placed: Mapping[str, CalendarSpec],
     jobs: Collection[tuple[str, str]] = (),
+    noted: Consequences | None = None,
 ) -> list[AppliedDocument]:
     """Write calendars, by their places in the request; all of them together must make sense.
 
@@ -58,7 +62,7 @@ async def write_calendars(
         ]
         _refuse_bad_parts(here, known)
         changed = [item.name for item in items if item.namespace == namespace and _moves_days(item)]
-        await _restart_users(connection, namespace_id, dependents(known.values(), changed), jobs)
+        await _restart_users(connection, namespace_id, dependents(known.values(), changed), jobs, noted)
     return items
 
 
@@ -77,7 +81,11 @@ def _moves_days(item: AppliedDocument) -> bool:
 
 
 async def _restart_users(
-    connection: Connection, namespace_id: int, names: Collection[str], jobs: Collection[tuple[str, str]]
+    connection: Connection,
+    namespace_id: int,
+    names: Collection[str],
+    jobs: Collection[tuple[str, str]],
+    noted: Consequences | None,
 ) -> None:
     if not names:
         return
@@ -92,7 +100,7 @@ async def _restart_users(
         if job is not None:
             rows = await schedule_store.lock_of_job(connection, job_id)
             using = [row for row in rows if row.id in by_job[job_id]]
-            await restart(connection, EditedJob(from_row(job), job.enabled), using)
+            await restart(connection, EditedJob(from_row(job), job.enabled), using, noted=noted)
 
 
 def dependents(calendars: Iterable[CalendarRow], names: Collection[str]) -> set[str]:
@@ -116,19 +124,23 @@ async def _write(
         note_change("calendar", spec.name, spec.namespace, after=document)
         known[spec.name] = CalendarRow(namespace_id, spec.name, 1, document)
         return _applied(spec, ApplyAction.CREATED, 1)
-    changes = differences(before.spec, document)
-    if not changes:
+    fields = field_changes(before.spec, document)
+    if not fields:
         return _applied(spec, ApplyAction.UNCHANGED, before.version)
     await store.change(connection, before, spec.labels, document)
     note_change("calendar", spec.name, spec.namespace, before=before.spec, after=document)
     known[spec.name] = CalendarRow(namespace_id, spec.name, before.version + 1, document)
-    return _applied(spec, ApplyAction.CHANGED, before.version + 1, changes)
+    return _applied(spec, ApplyAction.CHANGED, before.version + 1, fields)
 
 
 def _applied(
-    spec: CalendarSpec, action: ApplyAction, version: int, changes: Sequence[str] = ()
+    spec: CalendarSpec, action: ApplyAction, version: int, fields: Sequence[FieldChange] = ()
 ) -> AppliedDocument:
-    return AppliedDocument(spec.kind.value, spec.namespace, spec.name, action, version, list(changes))
+    return AppliedDocument(
+        *(spec.kind.value, spec.namespace, spec.name, action, version),
+        changes=[field.path for field in fields],
+        fields=list(fields),
+    )
 
 
 def _refuse_bad_parts(placed: Mapping[str, CalendarSpec], known: Mapping[str, CalendarRow]) -> None:

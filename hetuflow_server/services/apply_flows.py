@@ -15,11 +15,13 @@ from hetuflow_server.store.database import Connection
 async def refuse_bad_calls(connection: Connection, specs: Sequence[Document]) -> None:
     """Refuse flows among applied documents that call what is not there; every fault at once."""
     faults: list[Fault] = []
+    wanted = sorted({spec.namespace for spec in specs if isinstance(spec, JobSpec)})
+    namespaces = await access_store.namespace_ids(connection, wanted) if wanted else {}
+    known = {name: _Calls(connection, id_) for name, id_ in namespaces.items()}
     for place, spec in enumerate(specs):
         if not isinstance(spec, JobSpec):
             continue
-        namespaces = await access_store.namespace_ids(connection, [spec.namespace])
-        calls = _Calls(connection, namespaces[spec.namespace])
+        calls = known[spec.namespace]
         if spec.flow is not None:
             faults += await calls.faults(f"documents[{place}].flow.nodes", spec.name, spec.flow)
         for number, schedule in enumerate(spec.schedules):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, FieldChange
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import Document, JobSpec, LimitSpec
 from hetuflow_core.limits import Scope
-from hetuflow_core.resources import AppliedDocument, ApplyAction
 from hetuflow_server.store import access as access_store, limits as limit_store
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.deeds import note_change
@@ -36,17 +36,19 @@ async def apply_limits(connection: Connection, specs: Sequence[Document]) -> lis
 
 
 async def _apply(connection: Connection, spec: LimitSpec, scope: Scope) -> AppliedDocument:
-    changed = await limit_store.change(connection, scope, spec.max)
-    if changed is None and not await limit_store.create(connection, scope, spec.max):
+    before = await limit_store.change(connection, scope, spec.max)
+    if before is None and not await limit_store.create(connection, scope, spec.max):
         # Another has made it meanwhile.
-        changed = await limit_store.change(connection, scope, spec.max)
-    action = ApplyAction.CREATED
-    if changed is None or changed:
-        note_change("limit", spec.name, spec.namespace, after={"max": spec.max})
-    if changed is not None:
-        action = ApplyAction.CHANGED if changed else ApplyAction.UNCHANGED
-    changes = ["max"] if changed else []
-    return AppliedDocument(spec.kind.value, spec.namespace, spec.name, action, changes=changes)
+        before = await limit_store.change(connection, scope, spec.max)
+    named = (spec.kind.value, spec.namespace, spec.name)
+    if before == spec.max:
+        return AppliedDocument(*named, ApplyAction.UNCHANGED)
+    was = None if before is None else {"max": before}
+    note_change("limit", spec.name, spec.namespace, before=was, after={"max": spec.max})
+    if before is None:
+        return AppliedDocument(*named, ApplyAction.CREATED)
+    fields = [FieldChange("max", before, spec.max)]
+    return AppliedDocument(*named, ApplyAction.CHANGED, changes=["max"], fields=fields)
 
 
 async def _refuse_undefined(

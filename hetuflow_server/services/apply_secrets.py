@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from hetuflow_core.apply_resources import AppliedDocument
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import Document, JobSpec, SecretSpec
 from hetuflow_core.jobfile.documents import Run
-from hetuflow_core.resources import AppliedDocument
 from hetuflow_server.services.secrets import Secrets, refuse_sources
 from hetuflow_server.store import access as access_store, secrets as store
 from hetuflow_server.store.database import Connection

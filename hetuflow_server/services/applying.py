@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from hetuflow_core import ids
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, ApplyResult
 from hetuflow_core.errors import NotFound
 from hetuflow_core.jobfile import (
     Document,
@@ -17,30 +16,26 @@ from hetuflow_core.jobfile import (
     NamespaceSpec,
     SecretSpec,
     WebhookSpec,
-    digest,
-    from_document,
     load_documents,
     raw_documents,
     to_document,
 )
-from hetuflow_core.limits import job_scope
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import AppliedDocument, ApplyAction, ApplyResult, Job
+from hetuflow_core.resources import Job
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.apply_calendars import apply_calendars
 from hetuflow_server.services.apply_flows import refuse_bad_calls
+from hetuflow_server.services.apply_jobs import apply_jobs
 from hetuflow_server.services.apply_limits import apply_limits
 from hetuflow_server.services.apply_secrets import apply_secrets, refuse_unknown_secrets, uses_secrets
-from hetuflow_server.services.job_versions import from_row
-from hetuflow_server.services.json_paths import differences
+from hetuflow_server.services.consequences import Consequences
+from hetuflow_server.services.json_paths import field_changes
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.schedule_edits import EditedJob, apply_schedules
 from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.webhooks import Webhooks, apply_webhooks
-from hetuflow_server.store import access as access_store, jobs as job_store, placements
+from hetuflow_server.store import jobs as job_store
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
-from hetuflow_server.store.jobs import JobRow
 
 # kind → what seeing it and what writing it needs.
 _NEEDED: Final = {
@@ -75,28 +70,36 @@ class Applying:
     ) -> ApplyResult:
         specs = await _load(documents)
         check_rights(principal, specs, dry_run=dry_run)
+        noted = Consequences() if dry_run else None
         async with self._database.transaction() as connection:
-            items = await self.apply_specs(connection, principal, specs)
-            if dry_run:
+            items = await self.apply_specs(connection, principal, specs, noted)
+            if noted is not None:
+                await noted.look_after(connection)
                 await connection.rollback()
+        if noted is not None:
+            items = await noted.told(items, self._clock.now())
         return ApplyResult(dry_run, items)
 
     async def apply_specs(
-        self, connection: Connection, principal: Principal, specs: Sequence[Document]
+        self,
+        connection: Connection,
+        principal: Principal,
+        specs: Sequence[Document],
+        noted: Consequences | None = None,
     ) -> list[AppliedDocument]:
         """Make the database what the documents say, within a transaction; say what that took, in order."""
         # In one order: two applies at once must not wait in a ring.
         in_order = sorted(specs, key=_order)
         items = [
-            await self._apply_namespace(connection, one) for one in in_order if isinstance(one, NamespaceSpec)
+            await _apply_namespace(connection, one) for one in in_order if isinstance(one, NamespaceSpec)
         ]
-        items += await apply_calendars(connection, specs)
+        if noted is not None:
+            await noted.look_before(connection, specs)
+        items += await apply_calendars(connection, specs, noted)
         items += await apply_secrets(connection, specs, self._secrets, principal.name)
         items += await apply_webhooks(connection, specs, self._webhooks)
         await refuse_unknown_secrets(connection, specs)
-        items += [
-            await self._apply_job(connection, principal, one) for one in in_order if isinstance(one, JobSpec)
-        ]
+        items += await apply_jobs(connection, in_order, principal.name, self._clock, noted)
         await refuse_bad_calls(connection, specs)
         items += await apply_limits(connection, specs)
         place = {
@@ -138,70 +141,22 @@ class Applying:
                 connection, namespaces=namespaces, name=name, labels=labels, cap=cap + 1
             )
 
-    async def _apply_namespace(
-        self,
-        connection: Connection,
-        spec: NamespaceSpec,
-    ) -> AppliedDocument:
-        created, changed = await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
+
+async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> AppliedDocument:
+    before = await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
+    document = to_document(spec)
+    was = None if before is None else {**document, "weight": before.weight, "labels": before.labels}
+    fields = [] if was is None else field_changes(was, document)
+    action = ApplyAction.CREATED if before is None else ApplyAction.CHANGED
+    if before is not None and not fields:
         action = ApplyAction.UNCHANGED
-        if created or changed:
-            action = ApplyAction.CREATED if created else ApplyAction.CHANGED
-        if action is not ApplyAction.UNCHANGED:
-            note_change("namespace", spec.name, spec.name, after=to_document(spec))
-        return AppliedDocument(spec.kind.value, None, spec.name, action)
-
-    async def _apply_job(
-        self,
-        connection: Connection,
-        principal: Principal,
-        spec: JobSpec,
-    ) -> AppliedDocument:
-        namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
-        known = await job_store.job_by_name(connection, namespace_id, spec.name)
-        body = spec.without_schedules()
-        document = to_document(body)
-        changes = [] if known is None else differences(known.spec, document)
-        same = known is not None and from_document(known.spec) == body
-        job_id = known.id if known else ids.new_id(self._clock.now(), secrets.token_bytes(10))
-        row = JobRow(
-            id=job_id,
-            namespace_id=namespace_id,
-            namespace=spec.namespace,
-            name=spec.name,
-            enabled=known.enabled if known else True,
-            version=known.version + (not same) if known else 1,
-            digest=digest(body),
-            placement_id=known.placement_id
-            if known and same
-            else await placements.intern(connection, spec.requirements, _scopes(spec, job_id)),
-            spec=document,
-        )
-        if known is None:
-            await job_store.insert_job(connection, row, spec.labels, principal.name)
-        elif not same:
-            await job_store.change_job(connection, row, spec.labels, principal.name)
-        schedules = await apply_schedules(
-            connection, EditedJob(from_row(row), row.enabled), spec.schedules, new_version=not same
-        )
-        edited = [one for one in schedules if one.action is not ApplyAction.UNCHANGED]
-        action = ApplyAction.CREATED if known is None else ApplyAction.CHANGED
-        if same and not edited:
-            action, changes = ApplyAction.UNCHANGED, []
-        if action is not ApplyAction.UNCHANGED:
-            before = None if known is None else known.spec
-            note_change("job", spec.name, spec.namespace, before=before, after=to_document(spec))
-        if known is not None:
-            changes = [*changes, *(f"schedules.{one.name}" for one in edited)]
-        return AppliedDocument(
-            spec.kind.value, spec.namespace, spec.name, action, row.version, changes, schedules
-        )
-
-
-def _scopes(spec: JobSpec, job_id: UUID) -> list[str]:
-    """The limits of the job's class; what a key limits is a matter of each instance."""
-    own = spec.concurrency.max is not None and spec.concurrency.key is None
-    return [*spec.limits, job_scope(job_id)] if own else list(spec.limits)
+    else:
+        note_change("namespace", spec.name, spec.name, before=was, after=document)
+    return AppliedDocument(
+        *(spec.kind.value, None, spec.name, action),
+        changes=[field.path for field in fields],
+        fields=fields,
+    )
 
 
 def check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:

@@ -35,7 +35,7 @@ async def load_calendars(
     if not rows:
         return {}
     # Holidays take a second to load the first time, which nobody else should wait for.
-    return await asyncio.to_thread(_by_namespace, rows)
+    return await asyncio.to_thread(calendars_by_namespace, rows)
 
 
 def put_together(rows: Iterable[CalendarRow]) -> dict[str, Calendar]:
@@ -87,7 +87,8 @@ def _parsed(document: bytes) -> CalendarSpec:
     return calendar_of(msgspec.json.decode(document))
 
 
-def _by_namespace(rows: Iterable[CalendarRow]) -> dict[int, dict[str, Calendar]]:
+def calendars_by_namespace(rows: Iterable[CalendarRow]) -> dict[int, dict[str, Calendar]]:
+    """`rows` are in the order of their namespaces."""
     found = {}
     for namespace_id, these in groupby(rows, key=lambda row: row.namespace_id):
         found[namespace_id] = put_together(these)

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from hetuflow_core.apply_resources import FieldChange
+from hetuflow_core.jobfile.nodes import key_path
 
-def differences(before: Any, after: Any, path: str = "") -> list[str]:
-    """Return the paths at which two documents differ."""
+
+def field_changes(before: Any, after: Any, path: str = "") -> list[FieldChange]:
+    """Return where two documents differ, with what each has there."""
     if isinstance(before, dict) and isinstance(after, dict):
         return [
-            difference
+            change
             for key in sorted(before.keys() | after.keys())
-            for difference in differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+            for change in field_changes(before.get(key), after.get(key), key_path(path, key))
         ]
-    return [] if before == after else [path]
+    return [] if before == after else [FieldChange(path, before, after)]
+
+
+def differences(before: Any, after: Any) -> list[str]:
+    """Return the paths at which two documents differ."""
+    return [change.path for change in field_changes(before, after)]
 
 
 def merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -9,26 +9,26 @@ and nothing in between.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.calendar import Calendar
+from hetuflow_core.apply_resources import AppliedSchedule, ApplyAction
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import schedule_document, schedule_from_document
 from hetuflow_core.jobfile.job_reader import FLOWS_END
-from hetuflow_core.resources import AppliedSchedule, ApplyAction
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import first_fire
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.services import event_triggers
 from hetuflow_server.services.calendars import load_calendars
+from hetuflow_server.services.consequences import Consequences, Course, ScheduleEdit
 from hetuflow_server.services.fires import fires_of
 from hetuflow_server.services.job_versions import JobVersion
-from hetuflow_server.services.json_paths import differences
+from hetuflow_server.services.json_paths import field_changes
 from hetuflow_server.store import schedules as store
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.schedules import NewSchedule, ScheduleChange, ScheduleRow
@@ -50,59 +50,94 @@ class EditedJob:
         return self.version.namespace_id
 
 
+@dataclass(frozen=True, slots=True)
+class WantedSchedules:
+    """What a job's file says about its schedules."""
+
+    job: EditedJob
+    specs: Sequence[ScheduleSpec]
+    # With a new version of the job all of them start over.
+    new_version: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Edit:
+    """What a locked schedule is to become."""
+
+    job: EditedJob
+    row: ScheduleRow
+    document: dict[str, Any]
+    enabled: bool
+
+
 async def apply_schedules(
-    connection: Connection, job: EditedJob, wanted: Sequence[ScheduleSpec], *, new_version: bool
-) -> list[AppliedSchedule]:
-    """Make a job's schedules what its file says; with a new version of the job they all start over."""
-    _check_params(job, [(f"schedules[{place}]", spec) for place, spec in enumerate(wanted)])
-    known = {row.name: row for row in await store.lock_of_job(connection, job.id)}
-    documents = {spec.name: schedule_document(spec) for spec in wanted}
-    changed = {name for name, row in known.items() if name in documents and documents[name] != row.spec}
-    await _write(
-        connection,
-        job,
-        [
-            (row, documents[name], _enabled(row, documents[name]))
-            for name, row in known.items()
-            if name in documents and (new_version or name in changed)
-        ],
-    )
-    await remove(connection, [row for name, row in known.items() if name not in documents])
-    await _insert(connection, job, [spec for spec in wanted if spec.name not in known])
-    return [
-        *(_applied(spec.name, known.get(spec.name), documents[spec.name]) for spec in wanted),
-        *(AppliedSchedule(name, ApplyAction.REMOVED) for name in sorted(known.keys() - documents.keys())),
-    ]
+    connection: Connection, wanted: Sequence[WantedSchedules], noted: Consequences | None = None
+) -> list[list[AppliedSchedule]]:
+    """Make the schedules of locked jobs what their files say; return what that took, job by job."""
+    for one in wanted:
+        _check_params(one.job, [(f"schedules[{place}]", spec) for place, spec in enumerate(one.specs)])
+    known = await store.lock_of_jobs(connection, [one.job.id for one in wanted])
+    edits: list[_Edit] = []
+    gone: list[tuple[EditedJob, ScheduleRow]] = []
+    new: list[tuple[EditedJob, ScheduleSpec]] = []
+    applied = []
+    for one in wanted:
+        rows = {row.name: row for row in known.get(one.job.id, ())}
+        documents = {spec.name: schedule_document(spec) for spec in one.specs}
+        edits += [
+            _Edit(one.job, row, documents[name], _enabled(row, documents[name]))
+            for name, row in rows.items()
+            if name in documents and (one.new_version or documents[name] != row.spec)
+        ]
+        gone += [(one.job, row) for name, row in rows.items() if name not in documents]
+        new += [(one.job, spec) for spec in one.specs if spec.name not in rows]
+        applied.append(_all_applied(rows, documents))
+    await _write(connection, edits, noted)
+    await remove(connection, gone, noted)
+    await _insert(connection, new, noted)
+    return applied
 
 
 async def restart(
-    connection: Connection, job: EditedJob, rows: Sequence[ScheduleRow], *, enabled: bool | None = None
+    connection: Connection,
+    job: EditedJob,
+    rows: Sequence[ScheduleRow],
+    *,
+    enabled: bool | None = None,
+    noted: Consequences | None = None,
 ) -> None:
     """Start locked schedules over from now, enabled or disabled if that is said."""
-    await _write(
-        connection, job, [(row, row.spec, row.enabled if enabled is None else enabled) for row in rows]
-    )
+    edits = [_Edit(job, row, row.spec, row.enabled if enabled is None else enabled) for row in rows]
+    await _write(connection, edits, noted)
 
 
 async def rewrite(connection: Connection, job: EditedJob, row: ScheduleRow, spec: ScheduleSpec) -> None:
     """Give a locked schedule another spec."""
     _check_params(job, [("", spec)])
     document = schedule_document(spec)
-    await _write(connection, job, [(row, document, _enabled(row, document))])
+    await _write(connection, [_Edit(job, row, document, _enabled(row, document))])
 
 
 async def add(connection: Connection, job: EditedJob, spec: ScheduleSpec) -> UUID:
     _check_params(job, [("spec", spec)])
-    return (await _insert(connection, job, [spec]))[0]
+    return (await _insert(connection, [(job, spec)]))[0]
 
 
-async def remove(connection: Connection, rows: Sequence[ScheduleRow]) -> None:
+async def remove(
+    connection: Connection,
+    rows: Sequence[tuple[EditedJob, ScheduleRow]],
+    noted: Consequences | None = None,
+) -> None:
     """Delete locked schedules; what they have fired stays, and so does what waits for its turn."""
-    if rows:
-        gone, now = [row.id for row in rows], await store.clock(connection)
-        await store.withdraw(connection, gone, now)
-        await store.remove(connection, gone, now)
-        await event_triggers.forget(connection, [row.id for row in rows if "event" in row.spec])
+    if not rows:
+        return
+    gone, now = [row.id for _, row in rows], await store.clock(connection)
+    withdrawn = await store.withdraw(connection, gone, now)
+    await store.remove(connection, gone, now)
+    await event_triggers.forget(connection, [row.id for _, row in rows if "event" in row.spec])
+    if noted is not None:
+        for job, row in rows:
+            noted.note(_noted(job, row, _course_before(job, row), None, withdrawn.get(row.id, 0)))
 
 
 def _check_params(job: EditedJob, specs: Sequence[tuple[str, ScheduleSpec]]) -> None:
@@ -130,62 +165,71 @@ def _enabled(row: ScheduleRow, document: Mapping[str, Any]) -> bool:
     return row.enabled if says == row.spec.get("enabled") else says
 
 
-async def _write(
-    connection: Connection, job: EditedJob, edits: Sequence[tuple[ScheduleRow, dict[str, Any], bool]]
-) -> None:
+async def _write(connection: Connection, edits: Sequence[_Edit], noted: Consequences | None = None) -> None:
     if not edits:
         return
     now = await store.clock(connection)
-    withdrawn = await store.withdraw(connection, [row.id for row, _, _ in edits], now)
-    specs = {row.id: schedule_from_document(document) for row, document, _ in edits}
-    calendars = await _calendars(connection, job, specs.values())
+    withdrawn = await store.withdraw(connection, [edit.row.id for edit in edits], now)
+    specs = {edit.row.id: schedule_from_document(edit.document) for edit in edits}
+    calendars = await load_calendars(
+        connection, [(edit.job.namespace_id, specs[edit.row.id]) for edit in edits]
+    )
     changes = []
-    for row, document, enabled in edits:
-        spec, fired = specs[row.id], max(0, row.fired_count - withdrawn.get(row.id, 0))
-        fires = job.enabled and enabled
+    for edit in edits:
+        row, spec = edit.row, specs[edit.row.id]
+        fired = max(0, row.fired_count - withdrawn.get(row.id, 0))
+        fires = edit.job.enabled and edit.enabled
+        source = fires_of(spec, calendars.get(edit.job.namespace_id, {}))
         changes.append(
             ScheduleChange(
                 id=row.id,
                 kind=_kind(spec),
-                spec=store.to_json(document),
-                enabled=enabled,
+                spec=store.to_json(edit.document),
+                enabled=edit.enabled,
                 cursor=now if spec.timed else None,
-                next_fire_at=first_fire(spec, fires_of(spec, calendars), now, fired) if fires else None,
+                next_fire_at=first_fire(spec, source, now, fired) if fires else None,
                 fired_count=fired,
             )
         )
+        if noted is not None:
+            after = Course(spec, fires)
+            before = _course_before(edit.job, row)
+            noted.note(_noted(edit.job, row, before, after, withdrawn.get(row.id, 0)))
     await store.change(connection, changes)
-    await event_triggers.follow(
+    await _follow_events(
         connection,
-        job.namespace_id,
         [
-            event_triggers.Edit(
-                row.id,
-                specs[row.id],
-                fires=job.enabled and enabled,
-                # Whoever was disabled has forgotten what it waited for, and begins anew.
-                goes_on=row.enabled and document.get("event") == row.spec.get("event"),
+            (
+                edit.job.namespace_id,
+                event_triggers.Edit(
+                    edit.row.id,
+                    specs[edit.row.id],
+                    fires=edit.job.enabled and edit.enabled,
+                    # Whoever was disabled has forgotten what it waited for, and begins anew.
+                    goes_on=edit.row.enabled and edit.document.get("event") == edit.row.spec.get("event"),
+                ),
             )
-            for row, document, enabled in edits
-            if "event" in row.spec or "event" in document
+            for edit in edits
+            if "event" in edit.row.spec or "event" in edit.document
         ],
         now,
     )
 
 
-async def _insert(connection: Connection, job: EditedJob, specs: Sequence[ScheduleSpec]) -> list[UUID]:
+async def _insert(
+    connection: Connection,
+    specs: Sequence[tuple[EditedJob, ScheduleSpec]],
+    noted: Consequences | None = None,
+) -> list[UUID]:
     if not specs:
         return []
     now = await store.clock(connection)
-    calendars = await _calendars(connection, job, specs)
-
-    def first(spec: ScheduleSpec) -> datetime | None:
-        if not (job.enabled and spec.enabled):
-            return None
-        return first_fire(spec, fires_of(spec, calendars), now, 0)
-
-    new = [
-        NewSchedule(
+    calendars = await load_calendars(connection, [(job.namespace_id, spec) for job, spec in specs])
+    new = []
+    for job, spec in specs:
+        fires = job.enabled and spec.enabled
+        source = fires_of(spec, calendars.get(job.namespace_id, {}))
+        one = NewSchedule(
             id=ids.new_id(now, secrets.token_bytes(10)),
             namespace_id=job.namespace_id,
             job_id=job.id,
@@ -194,17 +238,23 @@ async def _insert(connection: Connection, job: EditedJob, specs: Sequence[Schedu
             spec=store.to_json(schedule_document(spec)),
             enabled=spec.enabled,
             cursor=now if spec.timed else None,
-            next_fire_at=first(spec),
+            next_fire_at=first_fire(spec, source, now, 0) if fires else None,
         )
-        for spec in specs
-    ]
+        new.append(one)
+        if noted is not None:
+            noted.note(
+                ScheduleEdit(
+                    *(job.namespace_id, job.version.namespace, job.version.name, spec.name, one.id),
+                    before=None,
+                    after=Course(spec, fires),
+                )
+            )
     await store.insert(connection, new)
-    await event_triggers.follow(
+    await _follow_events(
         connection,
-        job.namespace_id,
         [
-            event_triggers.Edit(one.id, spec, fires=job.enabled and spec.enabled)
-            for one, spec in zip(new, specs, strict=True)
+            (job.namespace_id, event_triggers.Edit(one.id, spec, fires=job.enabled and spec.enabled))
+            for one, (job, spec) in zip(new, specs, strict=True)
             if spec.event is not None
         ],
         now,
@@ -212,19 +262,50 @@ async def _insert(connection: Connection, job: EditedJob, specs: Sequence[Schedu
     return [one.id for one in new]
 
 
-async def _calendars(
-    connection: Connection, job: EditedJob, specs: Iterable[ScheduleSpec]
-) -> Mapping[str, Calendar]:
-    found = await load_calendars(connection, [(job.namespace_id, spec) for spec in specs])
-    return found.get(job.namespace_id, {})
+async def _follow_events(
+    connection: Connection, edits: Sequence[tuple[int, event_triggers.Edit]], now: datetime
+) -> None:
+    for namespace_id in sorted({namespace_id for namespace_id, _ in edits}):
+        here = [edit for other, edit in edits if other == namespace_id]
+        await event_triggers.follow(connection, namespace_id, here, now)
+
+
+def _course_before(job: EditedJob, row: ScheduleRow) -> Course:
+    return Course(schedule_from_document(row.spec), job.enabled and row.enabled)
+
+
+def _noted(
+    job: EditedJob, row: ScheduleRow, before: Course | None, after: Course | None, withdrawn: int
+) -> ScheduleEdit:
+    return ScheduleEdit(
+        namespace_id=job.namespace_id,
+        namespace=job.version.namespace,
+        job=job.version.name,
+        name=row.name,
+        schedule_id=row.id,
+        before=before,
+        after=after,
+        fired=max(0, row.fired_count - withdrawn),
+        withdrawn=withdrawn,
+    )
 
 
 def _kind(spec: ScheduleSpec) -> str:
     return ScheduleKind(spec.kind).value
 
 
+def _all_applied(
+    rows: Mapping[str, ScheduleRow], documents: Mapping[str, dict[str, Any]]
+) -> list[AppliedSchedule]:
+    return [
+        *(_applied(name, rows.get(name), document) for name, document in documents.items()),
+        *(AppliedSchedule(name, ApplyAction.REMOVED) for name in sorted(rows.keys() - documents.keys())),
+    ]
+
+
 def _applied(name: str, known: ScheduleRow | None, document: dict[str, Any]) -> AppliedSchedule:
     if known is None:
         return AppliedSchedule(name, ApplyAction.CREATED)
-    changes = differences(known.spec, document)
-    return AppliedSchedule(name, ApplyAction.CHANGED if changes else ApplyAction.UNCHANGED, changes)
+    fields = field_changes(known.spec, document)
+    action = ApplyAction.CHANGED if fields else ApplyAction.UNCHANGED
+    return AppliedSchedule(name, action, [field.path for field in fields], fields)

@@ -109,7 +109,7 @@ class Schedules:
         async with self._editing(principal, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
             note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
-            await schedule_edits.remove(connection, [row])
+            await schedule_edits.remove(connection, [(_edited(job), row)])
 
     async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
         """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
@@ -122,7 +122,7 @@ class Schedules:
     async def delete_job(self, principal: Principal, job_id: UUID) -> None:
         """Delete a job and its schedules; what has been started, or waits, goes on."""
         async with self._editing(principal, job_id) as (connection, job, rows):
-            await schedule_edits.remove(connection, rows)
+            await schedule_edits.remove(connection, [(_edited(job), row) for row in rows])
             await job_store.delete_job(connection, job.id)
             note_change("job", job.name, job.namespace, before=job.spec)
 

@@ -6,9 +6,9 @@ import secrets
 from uuid import UUID
 
 from hetuflow_core import ids
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
 from hetuflow_core.jobfile import Kind, SecretSpec, load_documents, raw_document
-from hetuflow_core.resources import ApplyAction
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.secret_resources import KeyRotation, Secret
 from hetuflow_server.services.keyring import Keyring, Sealed

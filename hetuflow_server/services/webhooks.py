@@ -10,10 +10,10 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core import ids, signatures
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge, Unauthenticated
 from hetuflow_core.jobfile import Document, Kind, WebhookSpec, load_documents, raw_document, to_document
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import AppliedDocument, ApplyAction
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.webhook_resources import Webhook, WebhookDelivery, WebhookReceipt, WebhookRequest
 from hetuflow_server.services.announcing import Announcing

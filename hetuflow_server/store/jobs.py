@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.resources import Job, JobVersionSummary
+from hetuflow_server.store.columns import Int, Json, transpose
 from hetuflow_server.store.connection import Connection
 
 
@@ -34,6 +35,10 @@ JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
 WHERE j.deleted_at IS NULL"""
 
 _JOB_BY_NAME = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s FOR UPDATE OF j"
+# In the order in which everybody takes them: two edits at once must not wait in a ring.
+_LOCK_NAMED = f"""{_JOB}
+  AND (j.namespace_id, j.name) IN (SELECT * FROM unnest(%(namespaces)s::integer[], %(names)s::text[]))
+ORDER BY n.name COLLATE "C", j.name COLLATE "C" FOR UPDATE OF j"""
 _JOB_NAMED = f"{_JOB} AND j.namespace_id = %(namespace_id)s AND j.name = %(name)s"
 _JOB_BY_ID = f"{_JOB} AND j.id = %(id)s"
 _LOCK_JOB = f"{_JOB_BY_ID} FOR UPDATE OF j"
@@ -78,6 +83,18 @@ async def job_by_name(connection: Connection, namespace_id: int, name: str) -> J
         await connection.exec_driver_sql(_JOB_BY_NAME, {"namespace_id": namespace_id, "name": name})
     ).one_or_none()
     return _job_row(row) if row else None
+
+
+async def lock_named(
+    connection: Connection, wanted: Sequence[tuple[int, str]]
+) -> dict[tuple[int, str], JobRow]:
+    """Return and lock those of these jobs there are, by (namespace, name)."""
+    if not wanted:
+        return {}
+    rows = await connection.exec_driver_sql(
+        _LOCK_NAMED, {"namespaces": [id_ for id_, _ in wanted], "names": [name for _, name in wanted]}
+    )
+    return {(row.namespace_id, row.name): _job_row(row) for row in rows}
 
 
 async def job_named(connection: Connection, namespace_id: int, name: str) -> JobRow | None:
@@ -179,69 +196,84 @@ async def versions(
     return [JobVersionSummary(**row._mapping) for row in rows], int(total.scalar_one())  # noqa: SLF001 - SQLAlchemy's public name
 
 
-async def insert_job(connection: Connection, job: JobRow, labels: dict[str, str], by: str | None) -> None:
-    await connection.exec_driver_sql(
-        "INSERT INTO sched_job (id, namespace_id, name, version, labels) "
-        "VALUES (%(id)s, %(namespace_id)s, %(name)s, %(version)s, %(labels)s::jsonb)",
-        {
-            "id": job.id,
-            "namespace_id": job.namespace_id,
-            "name": job.name,
-            "version": job.version,
-            "labels": _json(labels),
-        },
-    )
-    await _insert_version(connection, job, by)
+@dataclass(frozen=True, slots=True)
+class NewVersion:
+    """A job as it is to be from now on."""
+
+    job_id: UUID
+    namespace_id: Int
+    name: str
+    version: Int
+    labels: Json
+    spec: Json
+    digest: bytes
+    placement_id: int
+
+    @classmethod
+    def of(cls, job: JobRow, labels: Mapping[str, str]) -> NewVersion:
+        """`job` with these labels."""
+        return cls(
+            *(job.id, job.namespace_id, job.name, job.version, _json(dict(labels)), _json(job.spec)),
+            digest=job.digest,
+            placement_id=job.placement_id,
+        )
 
 
-async def change_job(connection: Connection, job: JobRow, labels: dict[str, str], by: str | None) -> None:
-    """Add a version to a locked job and make it the current one."""
-    await connection.exec_driver_sql(
-        "UPDATE sched_job "
-        "SET version = %(version)s, labels = %(labels)s::jsonb, updated_at = clock_timestamp() "
-        "WHERE id = %(id)s AND version = %(version)s - 1",
-        {"id": job.id, "version": job.version, "labels": _json(labels)},
-    )
-    await _insert_version(connection, job, by)
+_NEW_JOBS = """
+INSERT INTO sched_job (id, namespace_id, name, version, labels)
+SELECT * FROM unnest(%(job_id)s::uuid[], %(namespace_id)s::integer[], %(name)s::text[],
+                     %(version)s::integer[], %(labels)s::jsonb[])"""
+
+_CHANGED_JOBS = """
+UPDATE sched_job j SET version = w.version, labels = w.labels, updated_at = clock_timestamp()
+FROM unnest(%(job_id)s::uuid[], %(version)s::integer[], %(labels)s::jsonb[]) AS w(id, version, labels)
+WHERE j.id = w.id AND j.version = w.version - 1"""
+
+_NEW_VERSIONS = """
+INSERT INTO sched_job_version (job_id, version, spec, digest, placement_id, created_by)
+SELECT w.*, %(by)s
+FROM unnest(%(job_id)s::uuid[], %(version)s::integer[], %(spec)s::jsonb[], %(digest)s::bytea[],
+            %(placement_id)s::bigint[]) AS w"""
+
+
+async def insert_jobs(connection: Connection, jobs: Sequence[NewVersion], by: str | None) -> None:
+    if jobs:
+        await connection.exec_driver_sql(_NEW_JOBS, transpose(NewVersion, jobs))
+        await connection.exec_driver_sql(_NEW_VERSIONS, {**transpose(NewVersion, jobs), "by": by})
+
+
+async def change_jobs(connection: Connection, jobs: Sequence[NewVersion], by: str | None) -> None:
+    """Add a version to each of these locked jobs and make it the current one."""
+    if jobs:
+        await connection.exec_driver_sql(_CHANGED_JOBS, transpose(NewVersion, jobs))
+        await connection.exec_driver_sql(_NEW_VERSIONS, {**transpose(NewVersion, jobs), "by": by})
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceRow:
+    weight: int
+    labels: dict[str, str]
 
 
 async def upsert_namespace(
-    connection: Connection,
-    name: str,
-    weight: int,
-    labels: dict[str, str],
-) -> tuple[bool, bool]:
-    """Return (created, changed)."""
+    connection: Connection, name: str, weight: int, labels: dict[str, str]
+) -> NamespaceRow | None:
+    """Make a namespace this; return what it was, None if it is new."""
     row = (
         await connection.exec_driver_sql(
             "SELECT weight, labels FROM sched_namespace WHERE name = %(name)s FOR UPDATE",
             {"name": name},
         )
     ).one_or_none()
-    if row is not None and (row.weight, row.labels) == (weight, labels):
-        return False, False
-    await connection.exec_driver_sql(
-        "INSERT INTO sched_namespace (name, weight, labels) VALUES (%(name)s, %(weight)s, %(labels)s::jsonb) "
-        "ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, labels = excluded.labels, "
-        "updated_at = clock_timestamp()",
-        {"name": name, "weight": weight, "labels": _json(labels)},
-    )
-    return row is None, row is not None
-
-
-async def _insert_version(connection: Connection, job: JobRow, by: str | None) -> None:
-    await connection.exec_driver_sql(
-        "INSERT INTO sched_job_version (job_id, version, spec, digest, placement_id, created_by) "
-        "VALUES (%(job_id)s, %(version)s, %(spec)s::jsonb, %(digest)s, %(placement_id)s, %(by)s)",
-        {
-            "job_id": job.id,
-            "version": job.version,
-            "spec": _json(job.spec),
-            "digest": job.digest,
-            "placement_id": job.placement_id,
-            "by": by,
-        },
-    )
+    if row is None or (row.weight, row.labels) != (weight, labels):
+        await connection.exec_driver_sql(
+            "INSERT INTO sched_namespace (name, weight, labels) "
+            "VALUES (%(name)s, %(weight)s, %(labels)s::jsonb) "
+            "ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, labels = excluded.labels, "
+            "updated_at = clock_timestamp()",
+            {"name": name, "weight": weight, "labels": _json(labels)},
+        )
+    return None if row is None else NamespaceRow(row.weight, row.labels)
 
 
 def _job_row(row: Any) -> JobRow:

@@ -83,8 +83,8 @@ async def create(connection: Connection, scope: Scope, most: int) -> bool:
     return row.scalar_one_or_none() is not None
 
 
-async def change(connection: Connection, scope: Scope, most: int) -> bool | None:
-    """Set the max of a named limit; return whether that changed it, None if there is none."""
+async def change(connection: Connection, scope: Scope, most: int) -> int | None:
+    """Set the max of a named limit; return what it was, None if there is none."""
     row = (
         await connection.exec_driver_sql(
             "SELECT max FROM sched_limit WHERE namespace_id = %(namespace_id)s AND scope = %(scope)s "
@@ -93,12 +93,12 @@ async def change(connection: Connection, scope: Scope, most: int) -> bool | None
         )
     ).one_or_none()
     if row is None or row.max == most:
-        return None if row is None else False
+        return None if row is None else most
     await connection.exec_driver_sql(
         "UPDATE sched_limit SET max = %(max)s WHERE namespace_id = %(namespace_id)s AND scope = %(scope)s",
         {**_one(scope), "max": most},
     )
-    return True
+    return int(row.max)
 
 
 async def lock_for_deletion(connection: Connection, scope: Scope) -> bool:

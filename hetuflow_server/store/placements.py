@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -11,10 +11,14 @@ from hetuflow_core import placement
 from hetuflow_core.placement import Requirements
 from hetuflow_server.store.database import Connection
 
+# In one order: two who make the same classes at once must not wait in a ring.
 _INTERN = """
 INSERT INTO sched_placement (digest, requirements, limit_scopes)
-VALUES (%(digest)s, %(requirements)s::jsonb, %(scopes)s::text[])
-ON CONFLICT (digest) DO NOTHING RETURNING id"""
+SELECT w.digest, w.requirements::jsonb, ARRAY(SELECT jsonb_array_elements_text(w.scopes::jsonb))
+FROM unnest(%(digests)s::bytea[], %(requirements)s::text[], %(scopes)s::text[])
+       AS w(digest, requirements, scopes)
+ORDER BY w.digest
+ON CONFLICT (digest) DO NOTHING"""
 
 
 async def classes(
@@ -30,16 +34,35 @@ async def classes(
 
 async def intern(connection: Connection, requirements: Requirements, scopes: Sequence[str]) -> int:
     """Return the class of these requirements and limits, made when it is first met."""
-    digest = placement.digest(requirements, scopes)
-    found = await connection.exec_driver_sql(
-        "SELECT id FROM sched_placement WHERE digest = %(digest)s", {"digest": digest}
+    return (await intern_all(connection, [(requirements, scopes)]))[0]
+
+
+async def intern_all(
+    connection: Connection, wanted: Sequence[tuple[Requirements, Sequence[str]]]
+) -> list[int]:
+    """Return the classes of these requirements and limits, in their order."""
+    by_digest = {placement.digest(*one): one for one in wanted}
+    known = await _known(connection, by_digest)
+    while missing := {digest: one for digest, one in by_digest.items() if digest not in known}:
+        await connection.exec_driver_sql(
+            _INTERN,
+            {
+                "digests": list(missing),
+                "requirements": [_json(placement.canonical_requirements(one)) for one, _ in missing.values()],
+                "scopes": [_json(sorted(set(scopes))) for _, scopes in missing.values()],
+            },
+        )
+        known |= await _known(connection, missing)
+    return [known[placement.digest(*one)] for one in wanted]
+
+
+async def _known(connection: Connection, digests: Iterable[bytes]) -> dict[bytes, int]:
+    rows = await connection.exec_driver_sql(
+        "SELECT digest, id FROM sched_placement WHERE digest = ANY(%(digests)s::bytea[])",
+        {"digests": list(digests)},
     )
-    if (known := found.scalar_one_or_none()) is not None:
-        return int(known)
-    document = msgspec.json.encode(placement.canonical_requirements(requirements)).decode()
-    made = await connection.exec_driver_sql(
-        _INTERN, {"digest": digest, "requirements": document, "scopes": sorted(set(scopes))}
-    )
-    if (new := made.scalar_one_or_none()) is not None:
-        return int(new)
-    return await intern(connection, requirements, scopes)  # another server was faster
+    return {bytes(row.digest): row.id for row in rows}
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

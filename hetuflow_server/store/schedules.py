@@ -212,12 +212,20 @@ async def uncount(connection: Connection, repeated: Mapping[UUID, int]) -> None:
 
 async def lock_of_job(connection: Connection, job_id: UUID) -> list[ScheduleRow]:
     """Return and lock a job's schedules, in the order of their ids; the caller holds the job."""
+    return (await lock_of_jobs(connection, [job_id])).get(job_id, [])
+
+
+async def lock_of_jobs(connection: Connection, jobs: Sequence[UUID]) -> dict[UUID, list[ScheduleRow]]:
+    """Return and lock the schedules of jobs, in the order of their ids; the caller holds the jobs."""
     rows = await connection.exec_driver_sql(
-        f"SELECT {_COLUMNS} FROM sched_schedule s WHERE s.job_id = %(job_id)s AND s.deleted_at IS NULL "
-        "ORDER BY s.id FOR UPDATE",
-        {"job_id": job_id},
+        f"SELECT {_COLUMNS} FROM sched_schedule s WHERE s.job_id = ANY(%(jobs)s::uuid[]) "
+        "AND s.deleted_at IS NULL ORDER BY s.id FOR UPDATE",
+        {"jobs": list(jobs)},
     )
-    return [ScheduleRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name
+    found: dict[UUID, list[ScheduleRow]] = {}
+    for row in rows:
+        found.setdefault(row.job_id, []).append(ScheduleRow(**row._mapping))  # noqa: SLF001 - SQLAlchemy's public name
+    return found
 
 
 async def by_id(connection: Connection, id_: UUID) -> ScheduleRow | None:

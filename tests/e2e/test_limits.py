@@ -8,9 +8,9 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
-from hetuflow_core.resources import ApplyAction
 from tests.e2e.conftest import System, command_on
 from tests.support.processes import HETUFLOW, run
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
-from hetuflow_core.resources import ApplyAction
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import CalendarUse, ScheduleSpec

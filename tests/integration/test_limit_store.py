@@ -98,8 +98,8 @@ async def test_lowering_leaves_what_is_taken_and_raising_lets_more_go(database: 
         await limits.create(connection, A, 5)
     assert await take(database, a=5) == {"a": 5}
     async with database.transaction() as connection:
-        assert await limits.change(connection, A, 2) is True
-        assert await limits.change(connection, A, 2) is False
+        assert await limits.change(connection, A, 2) == 5
+        assert await limits.change(connection, A, 2) == 2
         assert await limits.change(connection, B, 2) is None
     assert await take(database, a=1) == {"a": 0}
     async with database.transaction() as connection:

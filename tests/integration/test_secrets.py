@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from hetuflow_core import messages as m
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.errors import Conflict, Invalid, NotFound
-from hetuflow_core.resources import ApplyAction
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.access import AgentCredential

@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from hetuflow_core.addresses import parse_networks
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.errors import Conflict, Invalid, NotFound, Unauthenticated
-from hetuflow_core.resources import ApplyAction
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.signatures import HEADER, signature, verify

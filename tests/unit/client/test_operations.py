@@ -9,10 +9,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from hetuflow_core.apply_resources import ApplyAction
 from hetuflow_core.client import operations
 from hetuflow_core.client.exchange import NoAnswer, Request
 from hetuflow_core.errors import NotFound, ServerUnreachable
-from hetuflow_core.resources import ApplyAction, Job, RunRequest, Task, TaskDetail
+from hetuflow_core.resources import Job, RunRequest, Task, TaskDetail
 from tests.unit.client.plan_script import REFUSED, URL, Script, good, problem, streamed
 
 ID = UUID("01890f3e-7b3c-7cc0-98c4-dc0c0c07398f")

@@ -1,0 +1,59 @@
+"""Job files from the command line: compare, plan, apply."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+import yaml
+
+from tests.e2e.conftest import System
+from tests.support.processes import HETUFLOW, run
+
+
+class Shell:
+    def __init__(self, system: System, folder: Path) -> None:
+        self.system, self.folder, self.stderr = system, folder, ""
+
+    def __call__(self, *arguments: str, code: int = 0, url: str | None = None) -> str:
+        environment = self.system.environment() | ({"HETUFLOW_URL": url} if url else {})
+        result = run([*HETUFLOW, *arguments], env=environment, cwd=self.folder)
+        assert result.returncode == code, result.stdout + result.stderr
+        assert "Traceback" not in result.stderr
+        self.stderr = result.stderr
+        return result.stdout
+
+    def write(self, file: str, *documents: dict[str, object]) -> None:
+        (self.folder / file).write_text(yaml.safe_dump_all(documents), encoding="utf-8")
+
+
+@pytest.fixture
+def hetuflow(lone_server: System, tmp_path: Path) -> Shell:
+    return Shell(lone_server, tmp_path)
+
+
+def test_diff_tells_by_its_exit_code_and_shows_what_follows(hetuflow: Shell) -> None:
+    name = f"files-{uuid4().hex[:10]}"
+    job = {"kind": "job", "name": name, "run": {"command": ["true"]}}
+    hetuflow.write("a.yaml", {**job, "schedules": [{"name": "s", "cron": "0 * * * *"}]})
+    planned = hetuflow("diff", "-f", "a.yaml", code=1)
+    assert f"job default/{name} would be created, version 1" in planned
+    assert "+ 168 fires until" in planned
+    hetuflow("apply", "-f", "a.yaml")
+    assert hetuflow("diff", "-f", "a.yaml") == "1 unchanged (dry run: nothing is changed)\n"
+
+    hetuflow.write("a.yaml", {**job, "priority": 7, "schedules": [{"name": "s", "cron": "30 * * * *"}]})
+    changed = hetuflow("diff", "-f", "a.yaml", code=1)
+    assert "priority: 500 → 7" in changed
+    assert 'cron: "0 * * * *" → "30 * * * *"' in changed
+    assert "- 168 fires until" in changed
+    items = json.loads(hetuflow("diff", "-f", "a.yaml", "-o", "json", code=1))["items"]
+    assert items[0]["fields"] == [{"path": "priority", "before": 500, "after": 7}]
+    assert hetuflow("apply", "-f", "a.yaml", "--dry-run").startswith(changed.partition("\n")[0])
+
+    hetuflow.write("b.yaml", {**job, "rnu": {}})
+    hetuflow("diff", "-f", "b.yaml", code=2)
+    assert "b.yaml" in hetuflow.stderr
+    hetuflow("diff", "-f", "a.yaml", code=2, url="http://127.0.0.1:1")
