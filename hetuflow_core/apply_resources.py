@@ -9,10 +9,16 @@ from typing import Any
 import msgspec
 
 
-class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """Documents as in job files; applied all together or not at all."""
 
     documents: list[dict[str, Any]]
+    # Whose files these are, such as the name of a repository; None leaves owners as they are.
+    owner: str | None = None
+    # Remove what belongs to the owner and is in none of the documents.
+    prune: bool = False
+    # Become the owner of what belongs to another.
+    take_over: bool = False
 
 
 class ApplyAction(StrEnum):
@@ -95,6 +101,25 @@ class AppliedDocument(msgspec.Struct, frozen=True):
     affected: list[AffectedSchedule] = []
 
 
+class ObjectName(msgspec.Struct, frozen=True):
+    kind: str
+    namespace: str
+    name: str
+
+
+class KeptObject(ObjectName, frozen=True):
+    """What was to be removed and is still needed."""
+
+    why: str
+
+
 class ApplyResult(msgspec.Struct, frozen=True):
     dry_run: bool
+    # In the order of the documents, and behind them what is removed.
     items: list[AppliedDocument]
+    # Was to be removed, and is kept because something else needs it.
+    kept: list[KeptObject] = []
+    # With an owner, unless it is removed: what belongs to the owner and is in none of the documents.
+    left_over: list[ObjectName] = []
+    # In a dry run with an owner: what is nobody's and in none of the documents, in their namespaces.
+    unowned: list[ObjectName] = []

@@ -33,6 +33,8 @@ class Job(msgspec.Struct, frozen=True):
     updated_at: datetime
     # The job as in its file, with defaults filled in.
     spec: dict[str, Any]
+    # Whose files define it; None: nobody's.
+    owner: str | None = None
 
 
 class JobVersionSummary(msgspec.Struct, frozen=True):

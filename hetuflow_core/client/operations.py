@@ -45,12 +45,20 @@ from hetuflow_core.resources import (
 T = TypeVar("T")
 
 
-def apply(documents: Sequence[Mapping[str, Any]], *, dry_run: bool = False) -> Plan[ApplyResult]:
+def apply(
+    documents: Sequence[Mapping[str, Any]],
+    *,
+    dry_run: bool = False,
+    owner: str | None = None,
+    prune: bool = False,
+    take_over: bool = False,
+) -> Plan[ApplyResult]:
     """Create and change what the documents (as in job files) say, all of it or nothing.
 
-    With `dry_run` nothing is changed and the result says what would be.
+    With `dry_run` nothing is changed and the result says what would be, and what would follow. `owner` says
+    whose files these are; `prune` removes what belongs to that owner and is in none of the documents.
     """
-    request = ApplyRequest([dict(document) for document in documents])
+    request = ApplyRequest([dict(document) for document in documents], owner, prune, take_over)
     return (yield from _post("/apply", request, ApplyResult, query={"dry_run": dry_run}))
 
 

@@ -38,7 +38,7 @@ _RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
     status_code=200,
     operation_id="apply",
     opt=needs(Permission.JOBS_READ),
-    responses=problems(HTTPStatus.NOT_FOUND),
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
 )
 async def apply(
     data: JSONBody[ApplyRequest],
@@ -47,7 +47,7 @@ async def apply(
     dry_run: Annotated[bool, QueryParameter(description="Only say what would change.")] = False,
 ) -> ApplyResult:
     """Apply documents as in job files, all together or not at all."""
-    return await applying.apply(principal, data.documents, dry_run=dry_run)
+    return await applying.apply_request(principal, data, dry_run=dry_run)
 
 
 @get("/jobs", operation_id="list_jobs", opt=needs(Permission.JOBS_READ), responses=problems())

@@ -31,25 +31,44 @@ def _files(command: Callable[..., Any]) -> Callable[..., Any]:
     return option(click.argument("more", nargs=-1, metavar="[FILE]...")(command))
 
 
+def _owned(command: Callable[..., Any]) -> Callable[..., Any]:
+    for option in (
+        click.option("--take-over", is_flag=True, help="Become the owner of what belongs to another."),
+        click.option(
+            "--prune", is_flag=True, help="Remove what belongs to the owner and is in none of the files."
+        ),
+        click.option(
+            "--owner", metavar="NAME", help="Whose files these are, such as the name of a repository."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command("apply")
 @_files
+@_owned
 @click.option("--dry-run", is_flag=True, help="Only say what would change, and what follows from it.")
 @server_command
-def apply(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...], dry_run: bool) -> None:
+def apply(
+    invocation: Invocation, /, files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, **owned: Any
+) -> None:
     """Create and change jobs from files, all of them or none.
 
-    Documents that name no namespace belong to the one given with -n.
+    Documents that name no namespace belong to the one given with -n. With --owner NAME --prune, what
+    this owner's files no longer mention is removed; what belongs to others, or to nobody, never is.
 
     Example: hetuflow apply -f jobs/*.yaml --dry-run
     """
-    result = _applied(invocation, [*files, *more], dry_run=dry_run)
+    result = _applied(invocation, [*files, *more], dry_run=dry_run, **owned)
     invocation.show(result, human=lambda: [plan_of(result)])
 
 
 @click.command("diff")
 @_files
+@_owned
 @server_command
-def diff(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...]) -> int:
+def diff(invocation: Invocation, /, files: tuple[str, ...], more: tuple[str, ...], **owned: Any) -> int:
     """Show how files differ from what the server has, and what would follow from applying them.
 
     Exits with 0 if nothing differs, 1 if something does, and 2 on an error.
@@ -58,7 +77,7 @@ def diff(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...]) 
     """
 
     def compare() -> int:
-        result = _applied(invocation, [*files, *more], dry_run=True)
+        result = _applied(invocation, [*files, *more], dry_run=True, **owned)
         same = all(item.action is ApplyAction.UNCHANGED for item in result.items)
         invocation.show(result, human=lambda: [plan_of(result, changed_only=True)])
         return SAME if same else -DIFFERENT
@@ -70,15 +89,17 @@ def diff(invocation: Invocation, files: tuple[str, ...], more: tuple[str, ...]) 
     return code if code >= ExitCode.INTERRUPTED else TROUBLE
 
 
-def _applied(invocation: Invocation, names: Sequence[str], *, dry_run: bool) -> ApplyResult:
+def _applied(invocation: Invocation, names: Sequence[str], **options: Any) -> ApplyResult:
+    if (options["prune"] or options["take_over"]) and not options["owner"]:
+        raise click.UsageError("--prune and --take-over need --owner: say whose files these are.")
     documents = read_files(names, namespace=invocation.given_namespace)
     with invocation.client() as client:
-        return _send(client, documents, dry_run=dry_run)
+        return _send(client, documents, **options)
 
 
-def _send(client: Hetuflow, documents: Sequence[PlacedDocument], *, dry_run: bool) -> ApplyResult:
+def _send(client: Hetuflow, documents: Sequence[PlacedDocument], **options: Any) -> ApplyResult:
     try:
-        return client.apply([document.content for document in documents], dry_run=dry_run)
+        return client.apply([document.content for document in documents], **options)
     except Invalid as error:
         raise Invalid(
             error.message, code=error.code, faults=in_their_files(error.faults, documents)

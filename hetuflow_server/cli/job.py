@@ -194,6 +194,7 @@ def _details(job: Job) -> list[Block]:
             ("enabled", "yes" if job.enabled else "no"),
             ("version", job.version),
             ("labels", ", ".join(f"{name}={value}" for name, value in job.labels.items())),
+            ("owner", job.owner),
             ("created", job.created_at),
             ("updated", job.updated_at),
         ]

@@ -15,10 +15,12 @@ from hetuflow_core.apply_resources import (
     ApplyResult,
     FieldChange,
     FireChanges,
+    ObjectName,
 )
 from hetuflow_server.cli.layout import Marked
 
 _LONGEST_VALUE: Final = 160
+_MOST_NAMED: Final = 20
 _QUIET: Final = ""
 
 Line = tuple[str, str]
@@ -28,7 +30,26 @@ def plan_of(result: ApplyResult, *, changed_only: bool = False) -> Marked:
     """All documents, or those that differ, and a count."""
     shown = [item for item in result.items if not (changed_only and item.action is ApplyAction.UNCHANGED)]
     lines = [line for item in shown for line in _item(item, dry_run=result.dry_run)]
-    return Marked([*lines, (_QUIET, _total(result))])
+    return Marked([*lines, *_beside(result), (_QUIET, _total(result))])
+
+
+def _beside(result: ApplyResult) -> Iterator[Line]:
+    for one in result.kept:
+        yield "changed", f"{_named(one)} is kept: {one.why}"
+    if result.left_over:
+        names = _some(result.left_over)
+        yield "changed", f"of this owner and in none of the files (--prune removes them): {names}"
+    if result.unowned:
+        yield _QUIET, f"nobody's and in none of the files: {_some(result.unowned)}"
+
+
+def _some(objects: Sequence[ObjectName]) -> str:
+    more = f" and {len(objects) - _MOST_NAMED} more" if len(objects) > _MOST_NAMED else ""
+    return f"{', '.join(map(_named, objects[:_MOST_NAMED]))}{more}"
+
+
+def _named(one: ObjectName) -> str:
+    return f"{one.kind} {one.namespace}/{one.name}"
 
 
 def _total(result: ApplyResult) -> str:

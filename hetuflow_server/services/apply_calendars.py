@@ -29,11 +29,15 @@ from hetuflow_server.store.deeds import note_change
 
 
 async def apply_calendars(
-    connection: Connection, specs: Sequence[Document], noted: Consequences | None = None
+    connection: Connection,
+    specs: Sequence[Document],
+    noted: Consequences | None = None,
+    also_locked: Sequence[tuple[str, str]] = (),
 ) -> list[AppliedDocument]:
     """Write the calendars of these documents; refuse schedules that name calendars there are not."""
     placed = {f"documents[{n}].": spec for n, spec in enumerate(specs) if isinstance(spec, CalendarSpec)}
     jobs = [(spec.namespace, spec.name) for spec in specs if isinstance(spec, JobSpec)]
+    jobs += also_locked
     items = await write_calendars(connection, placed, jobs, noted)
     await _refuse_undefined(connection, specs)
     return items

@@ -47,13 +47,18 @@ class _Applied:
 
 
 async def apply_jobs(
-    connection: Connection, specs: Sequence[Document], by: str, clock: Clock, noted: Consequences | None
+    connection: Connection,
+    specs: Sequence[Document],
+    by: str,
+    clock: Clock,
+    noted: Consequences | None,
+    also_locked: Sequence[tuple[str, str]] = (),
 ) -> list[AppliedDocument]:
-    """Write the jobs of these documents with their schedules."""
+    """Write the jobs of these documents with their schedules; hold others too, as (namespace, name)."""
     wanted = [spec for spec in specs if isinstance(spec, JobSpec)]
     if not wanted:
         return []
-    jobs = await _rows(connection, wanted, clock)
+    jobs = await _rows(connection, wanted, clock, also_locked)
     new = [NewVersion.of(job.row, job.spec.labels) for job in jobs if job.known is None]
     changed = [NewVersion.of(job.row, job.spec.labels) for job in jobs if job.known and not job.same]
     await job_store.insert_jobs(connection, new, by)
@@ -70,11 +75,13 @@ async def apply_jobs(
     return [_told(job, these) for job, these in zip(jobs, schedules, strict=True)]
 
 
-async def _rows(connection: Connection, specs: Sequence[JobSpec], clock: Clock) -> list[_Applied]:
-    names = sorted({spec.namespace for spec in specs})
-    namespaces = await access_store.namespace_ids(connection, names)
+async def _rows(
+    connection: Connection, specs: Sequence[JobSpec], clock: Clock, also_locked: Sequence[tuple[str, str]]
+) -> list[_Applied]:
+    named = [*((spec.namespace, spec.name) for spec in specs), *also_locked]
+    namespaces = await access_store.namespace_ids(connection, sorted({namespace for namespace, _ in named}))
     known = await job_store.lock_named(
-        connection, [(namespaces[spec.namespace], spec.name) for spec in specs]
+        connection, [(namespaces[namespace], name) for namespace, name in named]
     )
     jobs = []
     for spec in specs:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 from uuid import UUID
 
-from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, ApplyResult
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, ApplyRequest, ApplyResult
 from hetuflow_core.errors import NotFound
 from hetuflow_core.jobfile import (
     Document,
@@ -27,6 +27,14 @@ from hetuflow_server.services.apply_calendars import apply_calendars
 from hetuflow_server.services.apply_flows import refuse_bad_calls
 from hetuflow_server.services.apply_jobs import apply_jobs
 from hetuflow_server.services.apply_limits import apply_limits
+from hetuflow_server.services.apply_owners import (
+    Pruning,
+    check_owner,
+    left_over,
+    named,
+    stamp,
+    unowned as find_unowned,
+)
 from hetuflow_server.services.apply_secrets import apply_secrets, refuse_unknown_secrets, uses_secrets
 from hetuflow_server.services.consequences import Consequences
 from hetuflow_server.services.json_paths import field_changes
@@ -36,6 +44,7 @@ from hetuflow_server.services.webhooks import Webhooks, apply_webhooks
 from hetuflow_server.store import jobs as job_store
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
+from hetuflow_server.store.owners import OwnedRow
 
 # kind → what seeing it and what writing it needs.
 _NEEDED: Final = {
@@ -68,17 +77,33 @@ class Applying:
         *,
         dry_run: bool,
     ) -> ApplyResult:
-        specs = await _load(documents)
+        return await self.apply_request(principal, ApplyRequest(list(documents)), dry_run=dry_run)
+
+    async def apply_request(self, principal: Principal, asked: ApplyRequest, *, dry_run: bool) -> ApplyResult:
+        """Apply documents, and do about their owner what is asked for."""
+        check_owner(asked)
+        specs = await _load(asked.documents)
         check_rights(principal, specs, dry_run=dry_run)
         noted = Consequences() if dry_run else None
         async with self._database.transaction() as connection:
-            items = await self.apply_specs(connection, principal, specs, noted)
+            rest = await self._left_over(connection, principal, asked, specs, dry_run=dry_run)
+            pruning = Pruning(rest if asked.prune else ())
+            await pruning.lock_calendars(connection)
             if noted is not None:
+                noted.note_calendars(pruning.calendar_namespaces)
+            items = await self.apply_specs(connection, principal, specs, noted, pruning.jobs)
+            items = await stamp(connection, asked, specs, items)
+            removed, kept = await pruning.remove(connection, noted)
+            unowned = []
+            if noted is not None:
+                if asked.owner is not None:
+                    unowned = await find_unowned(connection, specs, principal.reach())
                 await noted.look_after(connection)
                 await connection.rollback()
+        items += removed
         if noted is not None:
             items = await noted.told(items, self._clock.now())
-        return ApplyResult(dry_run, items)
+        return ApplyResult(dry_run, items, kept, [] if asked.prune else named(rest), named(unowned))
 
     async def apply_specs(
         self,
@@ -86,8 +111,12 @@ class Applying:
         principal: Principal,
         specs: Sequence[Document],
         noted: Consequences | None = None,
+        also_locked: Sequence[tuple[str, str]] = (),
     ) -> list[AppliedDocument]:
-        """Make the database what the documents say, within a transaction; say what that took, in order."""
+        """Make the database what the documents say, within a transaction; say what that took, in order.
+
+        `also_locked` are jobs the caller wants to hold too, as (namespace, name).
+        """
         # In one order: two applies at once must not wait in a ring.
         in_order = sorted(specs, key=_order)
         items = [
@@ -95,11 +124,11 @@ class Applying:
         ]
         if noted is not None:
             await noted.look_before(connection, specs)
-        items += await apply_calendars(connection, specs, noted)
+        items += await apply_calendars(connection, specs, noted, also_locked)
         items += await apply_secrets(connection, specs, self._secrets, principal.name)
         items += await apply_webhooks(connection, specs, self._webhooks)
         await refuse_unknown_secrets(connection, specs)
-        items += await apply_jobs(connection, in_order, principal.name, self._clock, noted)
+        items += await apply_jobs(connection, in_order, principal.name, self._clock, noted, also_locked)
         await refuse_bad_calls(connection, specs)
         items += await apply_limits(connection, specs)
         place = {
@@ -107,6 +136,22 @@ class Applying:
         }
         items.sort(key=lambda item: place[item.kind, item.namespace, item.name])
         return items
+
+    async def _left_over(
+        self,
+        connection: Connection,
+        principal: Principal,
+        asked: ApplyRequest,
+        specs: Sequence[Document],
+        *,
+        dry_run: bool,
+    ) -> list[OwnedRow]:
+        if asked.owner is None:
+            return []
+        rest = await left_over(connection, asked.owner, specs, principal.reach())
+        for row in rest if asked.prune and not dry_run else ():
+            principal.require(_NEEDED[row.kind][1], row.namespace)
+        return rest
 
     async def job(self, principal: Principal, job_id: UUID) -> Job:
         async with self._database.transaction() as connection:

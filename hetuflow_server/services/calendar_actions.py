@@ -95,19 +95,24 @@ class CalendarActions:
         """Delete a calendar that no schedule and no other calendar names."""
         async with self._database.transaction() as connection:
             namespace_id = await _namespace(connection, principal, namespace)
-            known = await store.lock(connection, namespace_id)
-            if not await store.lock_for_deletion(connection, namespace_id, name):
-                raise _no_calendar(namespace, name)
-            others = sorted(dependents(known.values(), [name]) - {name})
-            found = await store.users(connection, namespace_id, [name], _MOST_USERS_TOLD)
-            using = [f"the calendar {other}" for other in others] + [f"{one.job}/{one.name}" for one in found]
-            if using:
-                raise Conflict(
-                    f"The calendar {name} is used by {', '.join(using)}: take it out there first.",
-                    code="calendar.in_use",
-                )
-            note_change("calendar", name, namespace, before=known[name].spec)
-            await store.delete(connection, namespace_id, name)
+            await delete_calendar(connection, namespace_id, namespace, name)
+
+
+async def delete_calendar(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+    """Delete a calendar within a transaction; refuse if a schedule or another calendar names it."""
+    known = await store.lock(connection, namespace_id)
+    if not await store.lock_for_deletion(connection, namespace_id, name):
+        raise _no_calendar(namespace, name)
+    others = sorted(dependents(known.values(), [name]) - {name})
+    found = await store.users(connection, namespace_id, [name], _MOST_USERS_TOLD)
+    using = [f"the calendar {other}" for other in others] + [f"{one.job}/{one.name}" for one in found]
+    if using:
+        raise Conflict(
+            f"The calendar {name} is used by {', '.join(using)}: take it out there first.",
+            code="calendar.in_use",
+        )
+    note_change("calendar", name, namespace, before=known[name].spec)
+    await store.delete(connection, namespace_id, name)
 
 
 async def _namespace(connection: Connection, principal: Principal, namespace: str) -> int:

@@ -87,14 +87,16 @@ class Consequences:
             edit = replace(edit, before=earlier.before, withdrawn=earlier.withdrawn + edit.withdrawn)
         self._edits[edit.schedule_id] = edit
 
+    def note_calendars(self, namespace_ids: Iterable[int]) -> None:
+        """Namespaces where some are removed."""
+        self._edited_namespaces.update(namespace_ids)
+
     async def look_before(self, connection: Connection, specs: Sequence[Document]) -> None:
         """Remember the calendars of the namespaces where some are about to be changed."""
         names = {spec.namespace for spec in specs if isinstance(spec, CalendarSpec)}
         if names:
-            self._edited_namespaces = set(
-                (await access_store.namespace_ids(connection, sorted(names))).values()
-            )
-            self._before = await calendar_store.all_of(connection, self._edited_namespaces)
+            self.note_calendars((await access_store.namespace_ids(connection, sorted(names))).values())
+        self._before = await calendar_store.all_of(connection, self._edited_namespaces)
 
     async def look_after(self, connection: Connection) -> None:
         """Remember what there is once everything is written."""

@@ -70,21 +70,7 @@ class Limits:
         """Delete a limit nothing needs; jobs that name it, and work that counts against it, do."""
         async with self._database.transaction() as connection:
             scope = await self._scope(connection, principal, namespace, name)
-            if not await limit_store.lock_for_deletion(connection, scope):
-                raise _no_limit(namespace, name)
-            if users := await limit_store.users(connection, scope):
-                raise Conflict(
-                    f"The limit {name} is used by {', '.join(users)}: take it out of these jobs first.",
-                    code="limit.in_use",
-                )
-            if await limit_store.counts_unfinished(connection, scope):
-                raise Conflict(
-                    f"Unfinished work counts against the limit {name}: wait for it, or cancel it.",
-                    code="limit.in_use",
-                )
-            before = await self._find(connection, principal, namespace, name)
-            note_change("limit", name, namespace, before={"max": before.max})
-            await limit_store.delete(connection, scope)
+            await delete_limit(connection, scope.namespace_id, namespace, name)
 
     async def _scope(self, connection: Connection, principal: Principal, namespace: str, name: str) -> Scope:
         principal.require_namespace(namespace)
@@ -95,6 +81,26 @@ class Limits:
         if not found or not principal.sees(namespace):
             raise _no_limit(namespace, name)
         return found[0]
+
+
+async def delete_limit(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+    """Delete a limit within a transaction; refuse if jobs name it or unfinished work counts against it."""
+    scope = Scope(namespace_id, name)
+    if not await limit_store.lock_for_deletion(connection, scope):
+        raise _no_limit(namespace, name)
+    if users := await limit_store.users(connection, scope):
+        raise Conflict(
+            f"The limit {name} is used by {', '.join(users)}: take it out of these jobs first.",
+            code="limit.in_use",
+        )
+    if await limit_store.counts_unfinished(connection, scope):
+        raise Conflict(
+            f"Unfinished work counts against the limit {name}: wait for it, or cancel it.",
+            code="limit.in_use",
+        )
+    (before,) = await limit_store.list_limits(connection, namespaces=[namespace], name=name, limit=1)
+    note_change("limit", name, namespace, before={"max": before.max})
+    await limit_store.delete(connection, scope)
 
 
 def _checked(namespace: str, name: str, most: int) -> LimitSpec:

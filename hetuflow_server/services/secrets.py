@@ -93,16 +93,7 @@ class Secrets:
     async def delete(self, principal: Principal, namespace: str, name: str) -> None:
         async with self._database.transaction() as connection:
             namespace_id = await _namespace_id(connection, principal, namespace)
-            found = await store.lock(connection, namespace_id, name)
-            if found is None:
-                raise _no_secret(namespace, name)
-            if users := await store.users(connection, namespace_id, name, 3):
-                raise Conflict(
-                    f"The secret {name} is used by {', '.join(users)}: take it out of these jobs first.",
-                    code="secret.in_use",
-                )
-            await store.delete(connection, found[0])
-            _note(namespace, name, found[1], None)
+            await delete_secret(connection, namespace_id, namespace, name)
 
     async def rotate_key(self) -> KeyRotation:
         """Re-encrypt the keys of some values that are under a former key; call it until none remains."""
@@ -131,6 +122,20 @@ class Secrets:
                 return False  # it cannot be read any more, which a new value mends
             return secrets.compare_digest(value.encode(), (spec.value or "").encode())
         return False
+
+
+async def delete_secret(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+    """Delete a secret within a transaction; refuse if jobs use it."""
+    found = await store.lock(connection, namespace_id, name)
+    if found is None:
+        raise _no_secret(namespace, name)
+    if users := await store.users(connection, namespace_id, name, 3):
+        raise Conflict(
+            f"The secret {name} is used by {', '.join(users)}: take it out of these jobs first.",
+            code="secret.in_use",
+        )
+    await store.delete(connection, found[0])
+    _note(namespace, name, found[1], None)
 
 
 def _note(namespace: str, name: str, before: int | None, after: int | None) -> None:

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core import ids, signatures
-from hetuflow_core.apply_resources import AppliedDocument, ApplyAction
+from hetuflow_core.apply_resources import AppliedDocument, ApplyAction, FieldChange
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge, Unauthenticated
 from hetuflow_core.jobfile import Document, Kind, WebhookSpec, load_documents, raw_document, to_document
 from hetuflow_core.permissions import Permission
@@ -18,6 +18,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.webhook_resources import Webhook, WebhookDelivery, WebhookReceipt, WebhookRequest
 from hetuflow_server.services.announcing import Announcing
 from hetuflow_server.services.events import Events, check_event
+from hetuflow_server.services.json_paths import field_changes
 from hetuflow_server.services.keyring import Keyring
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.secrets import open_row
@@ -76,8 +77,8 @@ class Webhooks:
             await self.put(connection, spec)
             return await _find(connection, namespace, name)
 
-    async def put(self, connection: Connection, spec: WebhookSpec) -> ApplyAction:
-        """Write it inside a transaction."""
+    async def put(self, connection: Connection, spec: WebhookSpec) -> tuple[ApplyAction, list[FieldChange]]:
+        """Write it inside a transaction; say what that took."""
         namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
         if not await secret_store.defined(connection, namespace_id, [spec.secret]):
             raise Invalid(
@@ -88,26 +89,20 @@ class Webhooks:
         id_ = ids.new_id(self._clock.now(), secrets.token_bytes(10))
         changed = await store.put(connection, id_, namespace_id, spec)
         if changed is False:
-            return ApplyAction.UNCHANGED
-        note_change(
-            "webhook",
-            spec.name,
-            spec.namespace,
-            before=_document(known[0]) if known else None,
-            after=to_document(spec),
-        )
+            return ApplyAction.UNCHANGED, []
+        before, after = _document(known[0]) if known else None, to_document(spec)
+        note_change("webhook", spec.name, spec.namespace, before=before, after=after)
         if spec.url is not None:
             self._announcing.expect(namespace_id)
-        return ApplyAction.CREATED if changed is None else ApplyAction.CHANGED
+        if changed is None or before is None:
+            return ApplyAction.CREATED, []
+        return ApplyAction.CHANGED, field_changes(before, after)
 
     async def delete(self, principal: Principal, namespace: str, name: str) -> None:
         principal.require_namespace(namespace)
         async with self._database.transaction() as connection:
-            known = await _find(connection, namespace, name)
             namespace_id = (await access_store.namespace_ids(connection, [namespace]))[namespace]
-            if not await store.delete(connection, namespace_id, name):
-                raise _no_webhook(namespace, name)
-            note_change("webhook", name, namespace, before=_document(known))
+            await delete_webhook(connection, namespace_id, namespace, name)
 
     async def deliveries(
         self,
@@ -170,6 +165,14 @@ class Webhooks:
         return None
 
 
+async def delete_webhook(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+    """Delete a webhook within a transaction, with what it had still to deliver."""
+    known = await _find(connection, namespace, name)
+    if not await store.delete(connection, namespace_id, name):
+        raise _no_webhook(namespace, name)
+    note_change("webhook", name, namespace, before=_document(known))
+
+
 async def apply_webhooks(
     connection: Connection, specs: Sequence[Document], webhooks: Webhooks | None
 ) -> list[AppliedDocument]:
@@ -177,13 +180,21 @@ async def apply_webhooks(
     given = sorted(
         (spec for spec in specs if isinstance(spec, WebhookSpec)), key=lambda one: (one.namespace, one.name)
     )
-    if given and webhooks is None:
+    if not given:
+        return []
+    if webhooks is None:
         raise Invalid("There is no key to sign messages with.", code="secret.no_key")
-    return [
-        AppliedDocument(spec.kind.value, spec.namespace, spec.name, await webhooks.put(connection, spec))
-        for spec in given
-        if webhooks is not None
-    ]
+    items = []
+    for spec in given:
+        action, fields = await webhooks.put(connection, spec)
+        items.append(
+            AppliedDocument(
+                *(spec.kind.value, spec.namespace, spec.name, action),
+                changes=[field.path for field in fields],
+                fields=fields,
+            )
+        )
+    return items
 
 
 def _payload(body: bytes) -> Any:

@@ -50,7 +50,7 @@ FROM sched_job_version v JOIN sched_job j ON j.id = v.job_id JOIN sched_namespac
 WHERE v.job_id = %(id)s AND v.version = %(version)s"""
 
 _LIST = """
-SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at,
+SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at, j.owner,
        v.spec || jsonb_build_object('schedules', coalesce(
          (SELECT jsonb_agg(s.spec ORDER BY s.name) FROM sched_schedule s
           WHERE s.job_id = j.id AND s.deleted_at IS NULL), '[]'::jsonb)) AS spec

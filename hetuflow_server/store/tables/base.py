@@ -39,6 +39,11 @@ def words(name: str, *, default: str | None = None) -> Column[Any]:
     return Column(name, Text, nullable=False, server_default=default)
 
 
+def owner() -> Column[Any]:
+    """Return whose files define a thing; NULL: nobody's."""
+    return Column("owner", Text)
+
+
 def in_list(values: Iterable[StrEnum]) -> str:
     """Spell a set of statuses as SQL literals, in the same order whatever the set's own."""
     return ", ".join(sorted(f"'{value.value}'" for value in values))

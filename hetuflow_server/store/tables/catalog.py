@@ -24,7 +24,15 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from hetuflow_core.states import ScheduleKind
-from hetuflow_server.store.tables.base import created_now, instant, json_object, metadata, one_of, words
+from hetuflow_server.store.tables.base import (
+    created_now,
+    instant,
+    json_object,
+    metadata,
+    one_of,
+    owner,
+    words,
+)
 
 # Every update of a row checks it again; with the length inside of the pattern that takes ten times as long.
 _NAME_RULE = "length(name) <= 128 AND name ~ '^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$'"
@@ -71,6 +79,7 @@ job = Table(
     created_now(),
     created_now("updated_at"),
     instant("deleted_at"),
+    owner(),
     CheckConstraint(_NAME_RULE, name="name"),
     CheckConstraint("version >= 1", name="version"),
 )
@@ -172,6 +181,7 @@ calendar = Table(
     Column("spec", JSONB, nullable=False),
     created_now(),
     created_now("updated_at"),
+    owner(),
     PrimaryKeyConstraint("namespace_id", "name"),
     CheckConstraint(_NAME_RULE, name="name"),
     CheckConstraint("version >= 1", name="version"),
@@ -225,6 +235,7 @@ limit = Table(
     Column("in_use", Integer, nullable=False, server_default=text("0")),
     # A named limit is somebody's definition and stays; the others vanish when nothing uses or awaits them.
     Column("named", Boolean, nullable=False, server_default=_FALSE),
+    owner(),
     PrimaryKeyConstraint("namespace_id", "scope"),
     CheckConstraint("max >= 0", name="max"),
     CheckConstraint("in_use >= 0", name="in_use"),

@@ -17,7 +17,7 @@ from sqlalchemy import (
     text,
 )
 
-from hetuflow_server.store.tables.base import created_now, metadata, words
+from hetuflow_server.store.tables.base import created_now, metadata, owner, words
 from hetuflow_server.store.tables.catalog import namespace
 
 secret = Table(
@@ -31,6 +31,7 @@ secret = Table(
     created_now(),
     created_now("updated_at"),
     Column("updated_by", Text),
+    owner(),
     UniqueConstraint("namespace_id", "name"),
     CheckConstraint("version >= 1", name="version"),
 )

@@ -19,7 +19,7 @@ from sqlalchemy import (
     text,
 )
 
-from hetuflow_server.store.tables.base import created_now, instant, metadata, words
+from hetuflow_server.store.tables.base import created_now, instant, metadata, owner, words
 from hetuflow_server.store.tables.catalog import namespace
 
 webhook = Table(
@@ -37,6 +37,7 @@ webhook = Table(
     Column("receives", Text),
     created_now(),
     created_now("updated_at"),
+    owner(),
     UniqueConstraint("namespace_id", "name"),
     CheckConstraint("(url IS NULL) <> (receives IS NULL)", name="direction"),
 )
