@@ -429,16 +429,3 @@ class AgentCommand(msgspec.Struct, frozen=True):
     # Why it could not be done, or why it was given up.
     error: str | None
     resent_as: UUID | None
-
-
-class QueueSummary(msgspec.Struct, frozen=True):
-    """`GET /system/status`: what is where, right now."""
-
-    held: int
-    pending: int
-    reserved: int
-    running: int
-    # Since the oldest claimable instance became due.
-    oldest_due_seconds: float | None
-    failed_last_hour: int
-    agents: list[AgentSummary]

@@ -33,7 +33,6 @@ from hetuflow_core.resources import (
     LimitChange,
     LimitRequest,
     Page,
-    QueueSummary,
     RunRequest,
     RunsRequest,
     ServerInfo,
@@ -41,6 +40,7 @@ from hetuflow_core.resources import (
     TaskDetail,
     TaskList,
 )
+from hetuflow_core.status_resources import QueueSummary
 
 T = TypeVar("T")
 
@@ -249,9 +249,13 @@ def info() -> Plan[ServerInfo]:
     return (yield from _get("/system/info", ServerInfo))
 
 
-def status() -> Plan[QueueSummary]:
-    """What is queued and running right now, and who runs it."""
-    return (yield from _get("/system/status", QueueSummary))
+def status(*, late_after: float | None = None, most: int | None = None) -> Plan[QueueSummary]:
+    """What is queued and running right now, who runs it, what fails, what is late and what comes next.
+
+    Work is late that has been due for `late_after` seconds (60); lists have up to `most` (10) items.
+    """
+    query = {"late_after": None if late_after is None else int(late_after), "most": most}
+    return (yield from _get("/system/status", QueueSummary, query=query))
 
 
 def _get(path: str, expected: type[T], *, query: Mapping[str, Any] | None = None) -> Plan[T]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Annotated
+
 from litestar import Router, get
 from litestar.di import NamedDependency
+from litestar.params import QueryParameter
 
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import QueueSummary, ServerInfo
+from hetuflow_core.resources import ServerInfo
+from hetuflow_core.status_resources import QueueSummary
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.services.overview import Overview
+from hetuflow_server.services.overview import DEFAULT_MOST, LATE_AFTER, Overview
 from hetuflow_server.services.principals import Principal
 
 
@@ -24,9 +29,13 @@ async def system_info(
 async def system_status(
     principal: NamedDependency[Principal],
     overview: NamedDependency[Overview],
+    late_after: Annotated[
+        int, QueryParameter(ge=0, le=86_400, description="Seconds after which what is due is late.")
+    ] = LATE_AFTER // timedelta(seconds=1),
+    most: Annotated[int, QueryParameter(ge=0, le=100, description="How many of each list.")] = DEFAULT_MOST,
 ) -> QueueSummary:
-    """What waits, what runs, and which agents there are."""
-    return await overview.status(principal)
+    """What waits and runs in each namespace, the agents, what fails, what is late, and what comes next."""
+    return await overview.status(principal, late_after=timedelta(seconds=late_after), most=most)
 
 
 system_router = Router("/api/v1", route_handlers=[system_info, system_status], tags=["system"])

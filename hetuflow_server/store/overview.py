@@ -1,41 +1,304 @@
-"""Counts for people who look: what waits, what runs, what failed lately."""
+"""Counts for people who look: what waits, what runs, what failed lately, what is late, what comes.
+
+Asked often and of systems with millions of tasks: every statement goes by an index, from the few heads there
+are or per namespace, and counts up to a cap.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
 
+from hetuflow_core.fairness import Head
+from hetuflow_core.ids import first_id_at
+from hetuflow_core.status_resources import AgentCounts, FailingJob, LateTask, NextFire
+from hetuflow_server.store.agents import REACHABLE
 from hetuflow_server.store.connection import Connection
 
-_COUNTS = """
-SELECT count(*) FILTER (WHERE i.status = 'held') AS held,
-       count(*) FILTER (WHERE i.status = 'pending') AS pending,
-       count(*) FILTER (WHERE i.status = 'reserved') AS reserved,
-       count(*) FILTER (WHERE i.status = 'running') AS running,
-       extract(epoch FROM clock_timestamp() - min(i.due_at) FILTER (
-         WHERE i.status = 'pending' AND i.due_at <= clock_timestamp()))::float AS oldest_due_seconds
-FROM sched_task_instance i JOIN sched_namespace n ON n.id = i.namespace_id
-WHERE %(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s)"""
+_CAP = 10_000
+_MOST_LATE = 1_000
+# What failed longer ago is not news; of tasks that entered the system longer ago nobody looks.
+_NEWS = timedelta(days=1)
+_LOOKED_BACK = timedelta(days=7)
+
+_NAMESPACES = """
+SELECT id, name, clock_timestamp() AS now FROM sched_namespace
+WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) ORDER BY id"""
+
+_PART = "(SELECT count(*) FROM (SELECT FROM sched_task_instance i WHERE {where} LIMIT %(cap)s) c)::integer"
+_HELD = (
+    "i.namespace_id = n.id AND i.held_reason = 'overlap'",
+    "i.namespace_id = n.id AND i.held_reason = 'queue'",
+    "i.namespace_id = n.id AND i.held_reason = 'flow'",
+    "i.namespace_id = n.id AND i.status = 'held' AND i.held_reason = 'key'",
+)
+_PENDING = "i.namespace_id = n.id AND i.status = 'pending' AND i.target_agent_id IS NULL"
+_COUNTS = f"""
+SELECT n.id, {" + ".join(_PART.format(where=where) for where in _HELD)} AS held,
+       {_PART.format(where=_PENDING)} AS pending, claimed.reserved, claimed.running
+FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
+  SELECT count(*) FILTER (WHERE status = 'reserved')::integer AS reserved,
+         count(*) FILTER (WHERE status = 'running')::integer AS running
+  FROM (SELECT status FROM sched_task_instance i
+        WHERE i.namespace_id = n.id AND i.status IN ('reserved', 'running') LIMIT %(cap)s) c) claimed"""
+
+# What is bound to an agent is not in the index of its namespace; there is little of it.
+_BOUND = """
+SELECT namespace_id, count(*)::integer AS pending FROM (
+  SELECT namespace_id FROM sched_task_instance
+  WHERE status = 'pending' AND target_agent_id IS NOT NULL LIMIT %(cap)s) c
+GROUP BY namespace_id"""
+
+_OF_HEADS = """
+FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
+            %(targets)s::uuid[]) AS h(namespace_id, placement_id, priority, target_agent_id)
+CROSS JOIN LATERAL (
+  SELECT {columns} FROM sched_task_instance i
+  WHERE i.status = 'pending' AND {target} AND i.namespace_id = h.namespace_id
+    AND i.placement_id = h.placement_id AND i.priority = h.priority AND {due}
+  ORDER BY i.due_at, i.id LIMIT %(most)s) i"""
+_LATE_DUE = "i.due_at < %(before)s"
+_TARGETS = ("i.target_agent_id IS NULL", "i.target_agent_id = h.target_agent_id")
+
+_OLDEST = "SELECT h.namespace_id, min(i.due_at) AS due_at" + _OF_HEADS + " GROUP BY h.namespace_id"
+_COUNT_LATE = "SELECT h.namespace_id, count(*)::integer AS late" + _OF_HEADS + " GROUP BY h.namespace_id"
+_LATE = (
+    "SELECT h.namespace_id, j.name AS job, i.task_id, i.due_at, "
+    "extract(epoch FROM clock_timestamp() - i.due_at)::float AS seconds"
+    + _OF_HEADS
+    + " JOIN sched_job j ON j.id = i.job_id ORDER BY i.due_at, i.task_id LIMIT %(most)s"
+)
+_MADE = (
+    "SELECT h.namespace_id, j.name AS job, s.name AS schedule, s.id AS schedule_id, i.due_at AS at, i.task_id"
+    + _OF_HEADS
+    + " JOIN sched_schedule s ON s.id = i.schedule_id JOIN sched_job j ON j.id = i.job_id "
+    "ORDER BY i.due_at LIMIT %(most)s"
+)
+
+_MADE_HELD = """
+SELECT n.id AS namespace_id, j.name AS job, s.name AS schedule, s.id AS schedule_id, i.due_at AS at, i.task_id
+FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
+  SELECT job_id, schedule_id, task_id, due_at FROM sched_task_instance
+  WHERE namespace_id = n.id AND held_reason = 'overlap' AND due_at > clock_timestamp()
+  ORDER BY due_at, id LIMIT %(most)s) i
+JOIN sched_schedule s ON s.id = i.schedule_id JOIN sched_job j ON j.id = i.job_id
+ORDER BY i.due_at LIMIT %(most)s"""
+
+_ENABLED = "s.enabled AND s.next_fire_at IS NOT NULL AND s.deleted_at IS NULL AND j.enabled"
+_TO_COME = f"""
+SELECT s.namespace_id, j.name AS job, s.name AS schedule, s.id AS schedule_id, s.next_fire_at AS at,
+       NULL::uuid AS task_id
+FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id
+WHERE {_ENABLED} AND s.namespace_id = ANY(%(namespaces)s::integer[])
+ORDER BY s.next_fire_at, s.id LIMIT %(most)s"""
+
+_BEHIND = f"""
+SELECT count(*)::integer FROM (
+  SELECT FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id
+  WHERE {_ENABLED} AND s.next_fire_at < %(before)s AND s.namespace_id = ANY(%(namespaces)s::integer[])
+  LIMIT %(most)s) c"""
 
 _FAILED = """
-SELECT count(*) FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id
-WHERE t.status = 'failed' AND t.finished_at > clock_timestamp() - interval '1 hour'
-  AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))"""
+SELECT coalesce(sum(f.failed), 0)::integer
+FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
+  SELECT count(*) AS failed FROM (
+    SELECT FROM sched_task t
+    WHERE t.namespace_id = n.id AND t.status = 'failed' AND t.finished_at > %(since)s AND t.id >= %(first)s
+    LIMIT %(cap)s) c) f"""
+
+# Of the newest failures, those whose job has ended nothing well since.
+_FAILING = """
+SELECT f.namespace_id, j.name AS job, f.job_id, f.id AS task_id, f.finished_at AS failed_at, f.exit_code,
+       f.reason
+FROM (
+  SELECT DISTINCT ON (f.job_id) f.* FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
+    SELECT t.namespace_id, t.job_id, t.id, t.finished_at, t.exit_code, t.reason FROM sched_task t
+    WHERE t.namespace_id = n.id AND t.status = 'failed' AND t.finished_at > %(since)s AND t.id >= %(first)s
+    ORDER BY t.finished_at DESC LIMIT %(looked)s) f
+  ORDER BY f.job_id, f.finished_at DESC) f
+JOIN sched_job j ON j.id = f.job_id
+WHERE j.deleted_at IS NULL AND NOT EXISTS (
+  SELECT FROM sched_task t
+  WHERE t.job_id = f.job_id AND t.id > f.id AND t.status = 'succeeded')
+ORDER BY f.finished_at DESC, f.id LIMIT %(most)s"""
+
+_AGENTS = f"""
+SELECT count(*)::integer AS total,
+       count(*) FILTER (WHERE a.status = 'online' AND a.there)::integer AS online,
+       count(*) FILTER (WHERE a.status = 'online' AND NOT a.there)::integer AS unreachable,
+       count(*) FILTER (WHERE a.status = 'draining')::integer AS draining,
+       count(*) FILTER (WHERE a.status = 'pending')::integer AS pending,
+       count(*) FILTER (WHERE a.status = 'offline')::integer AS offline,
+       coalesce(sum(a.slots) FILTER (WHERE a.status = 'online' AND a.there), 0)::integer AS slots,
+       coalesce(sum(greatest(0, a.slots - coalesce(held.count, 0)))
+                FILTER (WHERE a.status = 'online' AND a.there), 0)::integer AS free_slots
+FROM (SELECT a.id, a.status, a.slots, a.session_id IS NOT NULL AND {REACHABLE} AS there FROM sched_agent a
+      WHERE %(names)s::text[] IS NULL OR a.capabilities->'namespaces' ?| %(names)s) a
+LEFT JOIN (SELECT agent_id, count(*) AS count FROM sched_task_instance
+           WHERE agent_id IS NOT NULL GROUP BY agent_id) held ON held.agent_id = a.id"""
 
 
 @dataclass(frozen=True, slots=True)
-class QueueCounts:
+class Counts:
     held: int
     pending: int
     reserved: int
     running: int
-    oldest_due_seconds: float | None
+
+    @property
+    def capped(self) -> bool:
+        return max(self.held, self.pending, self.reserved + self.running) >= _CAP
 
 
-async def queue_counts(connection: Connection, namespaces: Sequence[str] | None) -> QueueCounts:
-    row = (await connection.exec_driver_sql(_COUNTS, {"namespaces": namespaces})).one()
-    return QueueCounts(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The namespaces that are looked at, {id: name}, and when."""
+
+    names: Mapping[int, str]
+    now: datetime
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        return {"namespaces": list(self.names)}
 
 
-async def failed_last_hour(connection: Connection, namespaces: Sequence[str] | None) -> int:
-    return int((await connection.exec_driver_sql(_FAILED, {"namespaces": namespaces})).scalar_one())
+async def reach(connection: Connection, names: Sequence[str] | None) -> Reach | None:
+    """Return the namespaces of these names, or all; None if there are none."""
+    rows = list(await connection.exec_driver_sql(_NAMESPACES, {"names": names}))
+    return Reach({row.id: row.name for row in rows}, rows[0].now) if rows else None
+
+
+async def counts(connection: Connection, here: Reach) -> dict[int, Counts]:
+    """Return what is in the queue of each namespace, each up to a cap."""
+    rows = await connection.exec_driver_sql(_COUNTS, {**here.parameters, "cap": _CAP})
+    found = {row.id: Counts(row.held, row.pending, row.reserved, row.running) for row in rows}
+    for row in await connection.exec_driver_sql(_BOUND, {"cap": _CAP}):
+        if (known := found.get(row.namespace_id)) is not None:
+            found[row.namespace_id] = replace(known, pending=known.pending + row.pending)
+    return found
+
+
+async def oldest_due(connection: Connection, heads: Sequence[Head], now: datetime) -> dict[int, datetime]:
+    """Return {namespace: when the first of what waits there became due}."""
+    rows = await _of_heads(
+        connection, _OLDEST, heads, columns="i.due_at", due="i.due_at <= %(before)s", before=now, most=1
+    )
+    found: dict[int, datetime] = {}
+    for row in rows:
+        found[row.namespace_id] = min(row.due_at, found.get(row.namespace_id, row.due_at))
+    return found
+
+
+async def count_late(connection: Connection, heads: Sequence[Head], before: datetime) -> dict[int, int]:
+    """Return {namespace: how many have been due since before then}."""
+    rows = await _of_heads(
+        connection, _COUNT_LATE, heads, columns="i.due_at", due=_LATE_DUE, before=before, most=_MOST_LATE
+    )
+    found: dict[int, int] = {}
+    for row in rows:
+        found[row.namespace_id] = found.get(row.namespace_id, 0) + row.late
+    return found
+
+
+async def late(
+    connection: Connection, here: Reach, heads: Sequence[Head], before: datetime, most: int
+) -> list[LateTask]:
+    """Return what has been due for longest and is not claimed."""
+    columns = "i.task_id, i.job_id, i.due_at"
+    rows = await _of_heads(connection, _LATE, heads, columns=columns, due=_LATE_DUE, before=before, most=most)
+    ordered = sorted(rows, key=lambda row: row.due_at)[:most]
+    return [
+        LateTask(here.names[row.namespace_id], row.job, row.task_id, row.due_at, row.seconds)
+        for row in ordered
+    ]
+
+
+async def coming(connection: Connection, here: Reach, heads: Sequence[Head], most: int) -> list[NextFire]:
+    """Return the next fires: those whose task is made already, then what schedules come to."""
+    columns = "i.task_id, i.job_id, i.schedule_id, i.due_at"
+    limited = {**here.parameters, "most": most}
+    rows = [
+        *await _of_heads(
+            connection, _MADE, heads, columns=columns, due="i.due_at > %(before)s", before=here.now, most=most
+        ),
+        *await connection.exec_driver_sql(_MADE_HELD, limited),
+        *await connection.exec_driver_sql(_TO_COME, limited),
+    ]
+    ordered = sorted(rows, key=lambda row: (row.at, row.schedule_id))[:most]
+    return [
+        NextFire(here.names[row.namespace_id], row.job, row.schedule, row.schedule_id, row.at, row.task_id)
+        for row in ordered
+    ]
+
+
+async def count_behind(connection: Connection, here: Reach, before: datetime) -> int:
+    """Return how many schedules should have fired before then, up to a cap."""
+    row = await connection.exec_driver_sql(_BEHIND, {**here.parameters, "before": before, "most": _MOST_LATE})
+    return int(row.scalar_one())
+
+
+async def failed_last_hour(connection: Connection, here: Reach) -> int:
+    row = await connection.exec_driver_sql(
+        _FAILED, {**here.parameters, **_window(here.now, timedelta(hours=1)), "cap": _CAP}
+    )
+    return int(row.scalar_one())
+
+
+async def failing(connection: Connection, here: Reach, most: int) -> list[FailingJob]:
+    """Return jobs that failed within a day and have succeeded in nothing since, the newest failure first."""
+    rows = await connection.exec_driver_sql(
+        _FAILING, {**here.parameters, **_window(here.now, _NEWS), "looked": 20 * most, "most": most}
+    )
+    return [
+        FailingJob(
+            here.names[row.namespace_id],
+            row.job,
+            row.job_id,
+            row.task_id,
+            row.failed_at,
+            row.exit_code,
+            row.reason,
+        )
+        for row in rows
+    ]
+
+
+async def agent_counts(connection: Connection, names: Sequence[str] | None) -> AgentCounts:
+    row = (await connection.exec_driver_sql(_AGENTS, {"names": names})).one()
+    return AgentCounts(**row._mapping)  # noqa: SLF001 - a row's public name
+
+
+def _window(now: datetime, back: timedelta) -> dict[str, datetime | UUID]:
+    return {"since": now - back, "first": first_id_at(now - _LOOKED_BACK)}
+
+
+async def _of_heads(
+    connection: Connection,
+    statement: str,
+    heads: Sequence[Head],
+    *,
+    columns: str,
+    due: str,
+    before: datetime,
+    most: int,
+) -> list[Any]:
+    """Ask of heads that are bound to an agent and of those that are not, each by its own index."""
+    found: list[Any] = []
+    for target, bound in zip(_TARGETS, (False, True), strict=True):
+        among = [head for head in heads if (head.target is not None) is bound]
+        if among:
+            found += await connection.exec_driver_sql(
+                statement.format(columns=columns, target=target, due=due),
+                {
+                    "namespaces": [head.namespace_id for head in among],
+                    "placements": [head.placement_id for head in among],
+                    "priorities": [head.priority for head in among],
+                    "targets": [head.target for head in among],
+                    "before": before,
+                    "most": most,
+                },
+            )
+    return found

@@ -99,6 +99,13 @@ Index(
     task.c.deadline_at,
     postgresql_where=text("finished_at IS NULL AND deadline_at IS NOT NULL"),
 )
+# What failed lately, for who looks whether all is well.
+Index(
+    "sched_task_failed_idx",
+    task.c.namespace_id,
+    task.c.finished_at,
+    postgresql_where=text("status = 'failed'"),
+)
 add_guard(
     task,
     "terminal_guard",

@@ -14,8 +14,8 @@ import click
 import pytest
 import yaml
 
-from hetuflow_core.resources import QueueSummary
 from hetuflow_core.runtime.clock import ManualClock
+from hetuflow_core.status_resources import QueueSummary
 from hetuflow_server.cli.connection import Connection
 from hetuflow_server.cli.invocation import Invocation, OutputFormat
 from hetuflow_server.cli.listing import take
@@ -147,7 +147,9 @@ def an_invocation(output: OutputFormat = "table", *, quiet: bool = False) -> Inv
     return Invocation(lambda: Connection(None, None), None, output, quiet, ManualClock(NOW))
 
 
-VALUE = QueueSummary(0, 1, 0, 0, None, 0, [])
+VALUE = QueueSummary(
+    held=0, pending=1, reserved=0, running=0, oldest_due_seconds=None, failed_last_hour=0, agents=[]
+)
 
 
 def test_results_for_people_and_programs(capsys: pytest.CaptureFixture[str]) -> None:
