@@ -38,6 +38,8 @@ _BY_KEY = {
     b"enable_hashjoin": b"off",
     b"enable_mergejoin": b"off",
     b"enable_memoize": b"off",
+    b"enable_material": b"off",
+    b"enable_bitmapscan": b"off",
 }
 
 

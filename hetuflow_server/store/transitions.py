@@ -7,6 +7,7 @@ the partial indexes. Locks are taken in the order task, instance, by id within e
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -57,26 +58,34 @@ _LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id"
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
           i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
 
-# With the parameters of their tasks; the range leaves out the partitions that cannot hold them.
+# What tasks have to say to whoever runs them: most say nothing. They are read on their own, by one array
+# within the partitions of their ids: joined to the rows, each row would look for all of them.
 _RESERVE = """
 WITH i AS (
 UPDATE sched_task_instance i
-SET status = 'reserved', token = gen_random_uuid(), claim_no = claim_no + 1,
+SET status = 'reserved', token = c.token, claim_no = claim_no + 1,
     agent_id = (%(agents)s::uuid[])[c.recipient], session_id = (%(sessions)s::uuid[])[c.recipient],
     request_id = (%(requests)s::uuid[])[c.recipient], reserved_at = clock_timestamp(),
     reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
-FROM unnest(%(ids)s::uuid[], %(recipients)s::integer[]) WITH ORDINALITY AS c(id, recipient, place)
+FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[], %(recipients)s::integer[])
+  WITH ORDINALITY AS c(id, token, recipient, place)
 WHERE i.id = c.id AND i.status = 'pending'
-RETURNING c.place, i.task_id, i.token, i.claim_no, i.reserved_until)
-SELECT i.place, i.token, i.claim_no, i.reserved_until, t.params, t.traceparent, t.flow_node, t.flow_context
-FROM i LEFT JOIN sched_task t
-  ON t.id = i.task_id AND t.id = ANY(%(task_id)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s"""
+RETURNING c.place, i.claim_no, i.reserved_until)
+SELECT place, claim_no, reserved_until, NULL::uuid, NULL::jsonb, NULL, NULL, NULL::jsonb FROM i
+UNION ALL
+SELECT NULL, NULL, NULL, id, params, traceparent, flow_node, flow_context FROM sched_task
+WHERE id = ANY(%(task_id)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+  AND (params <> '{}' OR traceparent IS NOT NULL OR flow_node IS NOT NULL OR flow_context IS NOT NULL)"""
 
 _ALREADY_RESERVED = f"""
 SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context, i.request_id
 FROM sched_task_instance i LEFT JOIN sched_task t ON t.id = i.task_id
 WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::uuid[])
   AND i.status = 'reserved'"""
+
+
+# A task without parameters, trace and flow.
+_SAYS_NOTHING = ({}, None, None, None)
 
 
 async def lock_claimable(
@@ -126,8 +135,10 @@ async def reserve(
     recipients = {id(recipient): recipient for _, recipient in grants}
     places = {key: place for place, key in enumerate(recipients, start=1)}
     earliest, latest = range_of(row.task_id for row, _ in grants)
+    tokens = _new_tokens(len(grants))
     parameters = {
         "ids": Uuids([row.id for row, _ in grants]),
+        "tokens": Uuids(tokens),
         "task_id": Uuids([row.task_id for row, _ in grants]),
         "recipients": Ints([places[id(recipient)] for _, recipient in grants]),
         "agents": Uuids([one.agent_id for one in recipients.values()]),
@@ -138,9 +149,21 @@ async def reserve(
         "last": latest,
     }
     rows = await connection.exec_driver_sql(_RESERVE, parameters, binary=True, last=last)
-    for place, *facts in rows:
-        reserved[place - 1] = _claimed(grants[place - 1][0], *facts)
+    said = {row[3]: row[4:] for row in rows if row[0] is None}
+    for place, claim_no, reserved_until, *_ in rows:
+        if place is not None:
+            row = grants[place - 1][0]
+            words = said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING
+            reserved[place - 1] = _claimed(row, tokens[place - 1], claim_no, reserved_until, *words)
     return reserved
+
+
+def _new_tokens(count: int) -> list[UUID]:
+    """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them."""
+    drawn = secrets.token_bytes(16 * count)
+    return [
+        UUID(int=int.from_bytes(drawn[at : at + 16], "big"), version=4) for at in range(0, len(drawn), 16)
+    ]
 
 
 def _claimed(
@@ -311,27 +334,30 @@ _END_FLOW = _END.format(
 _END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 
 
-# An end in success asks nothing: the task is locked, the instance moves and the task is written at once. What
-# this does not end (because its task has ended, is not where its id says, or belongs to a flow, whose run has
-# to be locked first) is left to `finish`.
+# An end in success asks nothing: the task is written, which locks it, and the instance moves. What this does
+# not end (because its task has ended, is not where its id says, or belongs to a flow, whose run has to be
+# locked first) is left to `finish`. Both are met in the order of their ids, and no instance before all tasks.
+# Ids have a least value and no greatest one: a range of them would look like a good way to find the rows, and
+# be gone through once for each.
 _SUCCEED = f"""
 WITH r AS MATERIALIZED (
-  SELECT * FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(exit_code)s::integer[],
-                       %(signal)s::smallint[], %(reason)s::text[], %(message)s::text[],
-                       %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[], %(output)s::text[],
-                       %(usage)s::text[])
-    AS r(id, r_token, exit_code, signal, reason, message, r_started_at, r_finished_at, output, usage)),
-task AS MATERIALIZED (
-  SELECT id FROM sched_task
-  WHERE id = ANY(ARRAY(
-      SELECT i.task_id FROM r JOIN sched_task_instance i USING (id)
-      WHERE i.token = r.r_token AND i.flow_run_id IS NULL))
-    AND id BETWEEN %(first)s AND %(last)s AND status IN ('pending', 'waiting_retry')
-  ORDER BY id FOR UPDATE),
+  SELECT i.task_id, r.* FROM unnest(
+      %(instance_id)s::uuid[], %(token)s::uuid[], %(exit_code)s::integer[], %(signal)s::smallint[],
+      %(reason)s::text[], %(message)s::text[], %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[],
+      %(output)s::text[], %(usage)s::text[])
+    AS r(id, r_token, exit_code, signal, reason, message, r_started_at, r_finished_at, output, usage)
+  JOIN sched_task_instance i USING (id)
+  WHERE i.token = r.r_token AND i.flow_run_id IS NULL AND {STATUS_BY_ID} IN ('reserved', 'running')
+  ORDER BY i.task_id),
+written AS (
+  UPDATE sched_task t
+  SET status = 'succeeded', reason = r.reason, attempts = t.attempts + 1, exit_code = r.exit_code,
+      output = r.output::jsonb, finished_at = clock_timestamp()
+  FROM r WHERE t.id = r.task_id AND t.id >= %(first)s AND t.status IN ('pending', 'waiting_retry')
+  RETURNING r.*),
 ended AS (
-  DELETE FROM sched_task_instance i USING r
+  DELETE FROM sched_task_instance i USING (SELECT * FROM written ORDER BY id) AS r
   WHERE i.id = r.id AND i.token = r.r_token AND {STATUS_BY_ID} IN ('reserved', 'running')
-    AND (i.task_id = ANY(ARRAY(SELECT id FROM task))) IS TRUE
   RETURNING i.*, 'succeeded' AS r_status, r.r_token, r.exit_code, r.signal, r.reason, r.message,
             r.r_started_at, r.r_finished_at, r.output, r.usage),
 moved AS (
@@ -340,23 +366,26 @@ moved AS (
   SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
          reason, exit_code, signal, message, coalesce(r_finished_at, clock_timestamp()), output::jsonb,
          usage::jsonb
-  FROM ended),
-written AS (
-  UPDATE sched_task t
-  SET status = 'succeeded', reason = e.reason, attempts = t.attempts + 1, exit_code = e.exit_code,
-      output = e.output::jsonb, finished_at = clock_timestamp()
-  FROM ended e
-  WHERE t.id = e.task_id AND t.id BETWEEN %(first)s AND %(last)s AND t.status IN ('pending', 'waiting_retry'))
-SELECT {_ENDED} FROM ended"""
+  FROM ended)
+SELECT (SELECT count(*) FROM written), {_ENDED}
+FROM (VALUES (true)) AS always(there) LEFT JOIN ended ON there"""
 
 
 async def succeed(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
-    """End claims that succeeded, by their tokens, and their tasks with them; return those that could be."""
-    first, last = range_of(ending.instance_id for ending in endings)
+    """End claims that succeeded, by their tokens, and their tasks with them; return those that could be.
+
+    Whoever ended one of them otherwise while its task was waited for has changed what this was decided by:
+    then nothing is returned, and the transaction is undone.
+    """
+    first, _ = range_of(ending.instance_id for ending in endings)
     rows = await connection.exec_driver_sql(
-        _SUCCEED, {**transpose(Ending, endings), "first": first, "last": last}, binary=True
+        _SUCCEED, {**transpose(Ending, endings), "first": first}, binary=True
     )
-    return [Ended(*row) for row in rows]
+    ended = [Ended(*row[1:]) for row in rows if row[1] is not None]
+    if rows[0][0] != len(ended):
+        await connection.rollback()
+        return []
+    return ended
 
 
 async def finish(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
@@ -456,7 +485,7 @@ async def mark_overlapped(connection: Connection, ids: Sequence[UUID]) -> None:
     )
 
 
-# By an array as well: thousands of tasks may be of one millisecond, which the range alone would go through.
+# For the range without an end see `_SUCCEED`.
 _WRITE_TASKS = """
 UPDATE sched_task t
 SET status = c.status, reason = c.reason, seq = c.seq, attempts = c.attempts, losses = c.losses,
@@ -467,17 +496,14 @@ FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::int
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
             %(due_at)s::timestamptz[], %(output)s::text[])
   AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
-WHERE t.id = c.id AND t.id = ANY(%(id)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s
-  AND t.status IN ('pending', 'waiting_retry')"""
+WHERE t.id = c.id AND t.id >= %(first)s AND t.status IN ('pending', 'waiting_retry')"""
 
 
 async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:
     """Write what became of tasks that the caller has locked."""
     if changes:
-        first, last = range_of(change.id for change in changes)
-        await connection.exec_driver_sql(
-            _WRITE_TASKS, {**transpose(TaskChange, changes), "first": first, "last": last}
-        )
+        first, _ = range_of(change.id for change in changes)
+        await connection.exec_driver_sql(_WRITE_TASKS, {**transpose(TaskChange, changes), "first": first})
 
 
 def _pairs(held: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from uuid import UUID
 from hetuflow_core.ids import range_of
 from hetuflow_server.store.connection import Connection
 
-# For whoever ends something: one probe of an index that is empty where nothing follows anything.
+# For whoever ends something; where nothing follows anything, the first question is asked once for all.
 FOLLOWED = """EXISTS (
+    SELECT FROM sched_schedule s WHERE s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)
+  AND EXISTS (
     SELECT FROM sched_schedule s
     WHERE s.namespace_id = ended.namespace_id AND s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)"""
 

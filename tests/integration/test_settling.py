@@ -503,11 +503,14 @@ async def test_success_after_a_retry_counts_every_attempt(engine: Engine) -> Non
 
 
 async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
-    """Task before instance: a finish that comes while somebody ends the task is too late."""
-    one = await engine.running()
+    """Task before instance: a finish that comes while somebody ends the task is too late.
+
+    What was decided by the look before is undone whole, also for those nobody has touched.
+    """
+    one, other_one = await engine.running(), await engine.running()
     with psycopg.connect(engine.url) as other:
         other.execute("SELECT FROM sched_task WHERE id = %s FOR UPDATE", [one.task])
-        finishing = asyncio.create_task(succeed(engine, one))
+        finishing = asyncio.create_task(succeed(engine, one, other_one))
         await wait_until_async(lambda: waits_for_lock(engine), what="the finish to wait for the task")
         free = engine.rows.execute(
             "SELECT id FROM sched_task_instance WHERE id = %s FOR UPDATE NOWAIT", [one.instance]
@@ -516,6 +519,8 @@ async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
         other.execute("DELETE FROM sched_task_instance WHERE id = %s", [one.instance])
     assert await finishing == set()
     assert (await engine.actions.task(WHO, one.task)).finished_at is None
+    assert (await engine.actions.task(WHO, other_one.task)).status == "running"
+    assert await succeed(engine, one, other_one) == {other_one.instance}
 
 
 def waits_for_lock(engine: Engine) -> bool:
