@@ -61,6 +61,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "server": ("hetuflow_server.cli.server:server", "Run a server; list those that run."),
     "db": ("hetuflow_server.cli.db:db_group", "Migrate the database."),
     "doctor": ("hetuflow_server.cli.doctor:doctor", "Check the database's consistency, and repair it."),
+    "selftest": (
+        "hetuflow_selftest.cli:selftest",
+        "Torment a system of its own, and judge whether it kept its promises.",
+    ),
     "config": ("hetuflow_server.cli.config:config_group", "Check, show and write the configuration."),
 }
 

@@ -60,8 +60,10 @@ SET holder = %(holder)s, epoch = l.epoch + 1, acquired_at = clock_timestamp(),
 FROM free WHERE l.name = free.name
 RETURNING l.epoch"""
 
+# Whoever made the lock row may not have come to the fence yet, and then finds it there.
 _MOVE_FENCE = """
-UPDATE leader_fence SET holder = %(holder)s, epoch = %(epoch)s WHERE name = %(name)s"""
+INSERT INTO leader_fence (name, holder, epoch) VALUES (%(name)s, %(holder)s, %(epoch)s)
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, epoch = excluded.epoch"""
 
 # For the transaction that took the lock, and holds its row.
 _BEGIN_LEASE = """

@@ -79,6 +79,17 @@ def test_one_gets_it_and_the_other_hears_how_long_it_lasts(
     assert rows.execute("SELECT epoch FROM leader_term").fetchall() == [(1,)]
 
 
+def test_servers_that_start_at_once_on_an_empty_database_lead_at_once(
+    leases: list[Lease], rows: psycopg.Connection[Any]
+) -> None:
+    """One has made the lock row and not yet the fence when the other takes the lock."""
+    first, _ = leases
+    nobody = "INSERT INTO distributed_lock (name, holder, epoch, expires_at) VALUES (%s, %s, 0, '-infinity')"
+    rows.execute(nobody, ["scheduler_leader", UUID(int=0)])
+    assert isinstance(first.acquire(), Granted)
+    assert state(rows)[0] == state(rows)[1]
+
+
 def test_an_expired_lease_is_not_renewed_and_the_next_term_moves_the_fence(
     leases: list[Lease], rows: psycopg.Connection[Any]
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("hetuflow_core", "hetuflow_server", "hetuflow_agent")
+PACKAGES = ("hetuflow_core", "hetuflow_server", "hetuflow_agent", "hetuflow_selftest")
 _FAILED = 1
 
 # contract → what must break it: (module, text added to it)
@@ -44,6 +44,8 @@ BREACHES: dict[str, list[tuple[str, str]]] = {
         ("hetuflow_agent/settings.py", "import hetuflow_agent.outbox"),
         ("hetuflow_agent/keeper/__init__.py", "import hetuflow_agent.gateway_client"),
     ],
+    "selftest": [("hetuflow_selftest/scene/lines.py", "import hetuflow_selftest.nemesis.faults")],
+    "oracle": [("hetuflow_selftest/oracle/ids.py", "from hetuflow_core.ids import task_of_schedule")],
     "pure": [
         ("hetuflow_core/states.py", "def now() -> float:\n    import time\n    return time.time()"),
         ("hetuflow_core/graph.py", "from pathlib import Path"),

@@ -1,0 +1,1 @@
+"""Who makes the faults: in an order drawn from the seed, one after the other, each undone before the next."""

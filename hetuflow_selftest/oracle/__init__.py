@@ -1,0 +1,1 @@
+"""The judge: pure functions over histories, with no line of the product in them."""

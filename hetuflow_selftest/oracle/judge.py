@@ -1,0 +1,22 @@
+"""All verdicts about one run."""
+
+from __future__ import annotations
+
+from hetuflow_selftest.oracle.effects import effects
+from hetuflow_selftest.oracle.ending import everything_ended
+from hetuflow_selftest.oracle.evidence import Histories
+from hetuflow_selftest.oracle.fires import each_fire_once, each_fire_ran
+from hetuflow_selftest.oracle.latency import start_latency
+from hetuflow_selftest.oracle.leadership import leadership
+from hetuflow_selftest.oracle.verdict import Verdict
+
+
+def judge(histories: Histories) -> list[Verdict]:
+    return [
+        *each_fire_once(histories),
+        each_fire_ran(histories),
+        *start_latency(histories),
+        *leadership(histories),
+        *everything_ended(histories),
+        *effects(histories),
+    ]

@@ -1,0 +1,47 @@
+"""The report as text: a table of verdicts, and what was wrong; and the same for programs."""
+
+from __future__ import annotations
+
+import json
+
+from hetuflow_selftest.oracle.verdict import Outcome
+from hetuflow_selftest.run import Judgement
+from hetuflow_selftest.settings import RunSettings, is_quick
+
+_MARKS = {Outcome.PASS: "ok", Outcome.FAIL: "FAIL", Outcome.UNKNOWN: "?"}
+
+
+def as_text(settings: RunSettings, found: Judgement) -> str:
+    width = max(len(verdict.name) for verdict in found.verdicts)
+    lines = [f"{'':4}  {'verdict':{width}}  what was seen"]
+    for verdict in found.verdicts:
+        lines.append(f"{_MARKS[verdict.outcome]:4}  {verdict.name:{width}}  {verdict.summary}")
+        if verdict.outcome is Outcome.FAIL:
+            lines += [f"        {anomaly.what}" for anomaly in verdict.examples]
+    return "\n".join([*lines, "", f"{found.outcome.value}. The same again: {repeat_command(settings)}"])
+
+
+def as_json(settings: RunSettings, found: Judgement) -> str:
+    report = {
+        "outcome": found.outcome,
+        "repeat": repeat_command(settings),
+        "settings": settings.facts(),
+        "verdicts": [
+            {
+                "name": verdict.name,
+                "outcome": verdict.outcome,
+                "judged": verdict.judged,
+                "summary": verdict.summary,
+                "anomalies": [
+                    {"what": one.what, "at": one.at, "lane": one.lane} for one in verdict.anomalies
+                ],
+            }
+            for verdict in found.verdicts
+        ],
+    }
+    return json.dumps(report, indent=2)
+
+
+def repeat_command(settings: RunSettings) -> str:
+    faults = "".join(f" --fault {name}" for name in settings.faults)
+    return f"hetuflow selftest --seed {settings.seed}{' --quick' if is_quick(settings) else ''}{faults}"

@@ -1,0 +1,145 @@
+"""The picture: who lived when, what was done to whom, what ran where, and what went wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from hetuflow_selftest.oracle.evidence import Histories, Run
+from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, Verdict
+
+_LEFT, _RIGHT, _TOP, _LANE = 110, 1180, 40, 26
+_STYLE = """
+text { font: 12px system-ui, sans-serif; fill: #334 } .axis { stroke: #ccd; stroke-width: 1 }
+.fault { fill: #e5484d; opacity: .16 } .mark { fill: #e5484d; opacity: .75 } .fire { fill: #30a46c }
+.late { fill: #f5a524 } .run { fill: #3e63dd; opacity: .45 } .cut { fill: #d6409f; opacity: .6 }
+.term { fill: #8e4ec6; opacity: .55 } .wrong { stroke: #c00; stroke-width: 2; fill: none }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    begin: float
+    end: float
+
+    def x(self, at: float) -> float:
+        share = (min(max(at, self.begin), self.end) - self.begin) / max(self.end - self.begin, 1e-9)
+        return round(_LEFT + share * (_RIGHT - _LEFT), 1)
+
+    def width(self, began: float, ended: float) -> float:
+        return max(1.5, round(self.x(ended) - self.x(began), 1))
+
+
+def timeline(histories: Histories, verdicts: list[Verdict]) -> str:
+    """Return an SVG."""
+    scale = _scale(histories)
+    lanes = _lanes(histories)
+    height = _TOP + _LANE * len(lanes) + 40
+    rows = {name: _TOP + _LANE * number for number, name in enumerate(lanes)}
+    parts = [
+        *_axis(scale, rows, height),
+        *_faults(histories, scale, rows, height),
+        *_terms(histories, scale, rows),
+        *_runs(histories, scale, rows),
+        *_fires(histories, scale, rows),
+        *_anomalies(verdicts, scale, rows),
+    ]
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 {height}" role="img">'
+        f"<style>{_STYLE}</style>{''.join(parts)}</svg>"
+    )
+
+
+def _scale(histories: Histories) -> Scale:
+    times = [run.started for run in histories.runs] + [run.seen for run in histories.runs]
+    times += [window.began for window in histories.windows]
+    return Scale(min(times, default=0.0) - 1, max(times, default=1.0) + 1)
+
+
+def _lanes(histories: Histories) -> list[str]:
+    servers = [f"server-{n}" for n in range(1, int(histories.facts.get("servers", 0)) + 1)]
+    agents = [f"agent-{n}" for n in range(1, int(histories.facts.get("agents", 0)) + 1)]
+    return ["faults", "leader", "fires", *servers, "postgres", *agents, "other"]
+
+
+def _axis(scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
+    for name, y in rows.items():
+        yield f'<text x="8" y="{y + 16}">{escape(name)}</text>'
+        yield f'<line class="axis" x1="{_LEFT}" x2="{_RIGHT}" y1="{y + _LANE - 2}" y2="{y + _LANE - 2}"/>'
+    seconds = int(scale.end - scale.begin)
+    for second in range(0, seconds + 1, max(1, seconds // 12)):
+        x = scale.x(scale.begin + second)
+        yield f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP - 6}" y2="{height - 30}"/>'
+        yield f'<text x="{x - 8}" y="{height - 12}">{second} s</text>'
+
+
+def _faults(histories: Histories, scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
+    for window in histories.windows:
+        x, width = scale.x(window.began), scale.width(window.began, window.ended)
+        title = f"{window.fault}: {window.victim}"
+        yield _box("fault", x, _TOP - 6, width, height - _TOP - 24, title)
+        yield f'<text x="{x + 2}" y="{rows["faults"] + 14}">{escape(window.fault)}</text>'
+        for victim in window.victim.split(", "):
+            yield _box("mark", x, rows.get(victim, rows["other"]) + 4, width, _LANE - 12, title)
+
+
+def _terms(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:
+    offset = histories.wall_minus_boottime
+    terms = sorted(histories.rows("leader_term"), key=lambda row: row["epoch"])
+    home = {row["id"]: row["url"] for row in histories.rows("server")}
+    begun = [(row["committed_at"] - offset, row) for row in terms]
+    for (began, row), (ended, _) in pairwise([*begun, (scale.end, {})]):
+        if ended >= scale.begin:
+            said = f"term {row['epoch']}: {home.get(row['holder'], row['holder'])}"
+            width = scale.width(began, ended)
+            yield _box("term", scale.x(began), rows["leader"] + 5, width, _LANE - 12, said)
+
+
+def _runs(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:
+    agents = {row["id"]: row["agent"] for row in histories.rows("instance")}
+    for run in histories.runs:
+        y = rows.get(agents.get(run.instance) or "other", rows["other"])
+        kind = "cut" if run.ended is None else "run"
+        width = scale.width(run.started, run.seen)
+        yield _box(kind, scale.x(run.started), y + 6, width, _LANE - 14, _named(run))
+
+
+def _box(kind: str, x: float, y: float, width: float, height: float, title: str) -> str:
+    return (
+        f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{height}">'
+        f"<title>{escape(title)}</title></rect>"
+    )
+
+
+def _named(run: Run) -> str:
+    return f"{run.instance}, process {run.pid}, {run.seen - run.started:.2f} s"
+
+
+def _fires(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:
+    offset = histories.wall_minus_boottime
+    for task in histories.tasks.values():
+        runs = histories.runs_of_task.get(task["id"])
+        if task["schedule_id"] and runs:
+            delay = runs[0].started - (task["due_at"] - offset)
+            kind = "fire" if delay < 1 else "late"
+            said = escape(f"{task['job']}, {delay:+.2f} s")
+            yield (
+                f'<circle class="{kind}" cx="{scale.x(runs[0].started)}" cy="{rows["fires"] + 12}" r="2">'
+                f"<title>{said}</title></circle>"
+            )
+
+
+def _anomalies(verdicts: list[Verdict], scale: Scale, rows: dict[str, int]) -> Iterator[str]:
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.FAIL:
+            yield from (
+                _cross(anomaly, scale, rows) for anomaly in verdict.anomalies if anomaly.at is not None
+            )
+
+
+def _cross(anomaly: Anomaly, scale: Scale, rows: dict[str, int]) -> str:
+    x, y = scale.x(anomaly.at or 0.0), rows.get(anomaly.lane or "other", rows["other"]) + 12
+    cross = f"M{x - 5} {y - 5}l10 10m0 -10l-10 10"
+    return f'<path class="wrong" d="{cross}"><title>{escape(anomaly.what)}</title></path>'

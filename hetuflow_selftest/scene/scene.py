@@ -1,0 +1,252 @@
+"""The whole scene: brought up, looked after, taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+import httpx
+
+from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
+from hetuflow_selftest.scene import database
+from hetuflow_selftest.scene.lines import Lines
+from hetuflow_selftest.scene.payload import write_payload
+from hetuflow_selftest.scene.processes import Program, SceneBroken, processes_named, processes_with
+from hetuflow_selftest.settings import RunSettings
+from hetuflow_server.embedded import EmbeddedPostgres
+
+_START_SECONDS = 90.0
+_COMMAND_SECONDS = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """How servers and agents are started; tests put broken ones here."""
+
+    server: Sequence[str] = (sys.executable, "-m", "hetuflow_server", "server")
+    agent: Sequence[str] = (sys.executable, "-m", "hetuflow_agent")
+
+
+class Scene:
+    def __init__(self, settings: RunSettings, folder: Path, history: History, programs: Programs) -> None:
+        self.settings = settings
+        self.folder = folder
+        self.run_id = secrets.token_hex(8)
+        self.lines = Lines(folder)
+        self.servers: list[Program] = []
+        self.agents: list[Program] = []
+        self.server_urls: list[str] = []
+        self.api_key = ""
+        self.payload = write_payload(folder)
+        (folder / TRACES).mkdir(mode=0o777)
+        self._history = history
+        self._programs = programs
+        self.postgres = EmbeddedPostgres(
+            folder / "postgres",
+            settings={
+                "track_commit_timestamp": True,
+                "fsync": settings.durable,
+                "max_connections": 200,
+                "shared_buffers": "64MB",
+            },
+        )
+
+    @property
+    def database_url(self) -> str:
+        return self._database_url
+
+    async def start(self) -> None:
+        await self.postgres.start()
+        self._database_url = self.postgres.url
+        await self._command("db", "upgrade")
+        self.api_key = await self._command("key", "create", "--role", "admin", "-q")
+        parts = urlsplit(self._database_url)
+        roles = {f"selftest_server_{n}": "" for n in range(1, self.settings.servers + 1)}
+        database.prepare(self._database_url, parts.password or "", roles)
+        await self.lines.start()
+        ports = free_ports(self.settings.servers)
+        self.server_urls = [f"http://127.0.0.1:{port}" for port in ports]
+        for number, port in enumerate(ports, start=1):
+            await self._add_server(number, port)
+        await asyncio.gather(*(self.ready(url) for url in self.server_urls))
+        token = await self._agent_token()
+        for number in range(1, self.settings.agents + 1):
+            await self._add_agent(number, ports, token)
+        await self._await_agents()
+
+    async def ready(self, url: str) -> None:
+        deadline = boottime() + _START_SECONDS
+        async with httpx.AsyncClient() as client:
+            while boottime() < deadline:
+                with suppress(httpx.HTTPError):
+                    if (await client.get(f"{url}/readyz", timeout=5)).status_code == httpx.codes.OK:
+                        return
+                await asyncio.sleep(0.1)
+        raise SceneBroken(f"{url} is not ready:\n" + "\n".join(one.tail() for one in self.servers))
+
+    async def leading(self) -> tuple[Program, str, int] | None:
+        """Return (the server that leads, its holder, its term)."""
+        found = await database.leader(self.database_url)
+        if found is None or found[2] not in self.server_urls:
+            return None
+        return self.servers[self.server_urls.index(found[2])], found[0], found[1]
+
+    def data_of(self, agent: Program) -> Path:
+        return self.folder / f"{agent.name}-data"
+
+    def keepers_of(self, agent: Program) -> list[int]:
+        return processes_named("keeper/__main__.py", str(self.data_of(agent)))
+
+    def payloads(self) -> dict[int, str]:
+        return processes_with(f"SELFTEST_RUN={self.run_id}")
+
+    async def restart_postgres(self) -> None:
+        await self.postgres.start()
+
+    async def settle(self, seconds: float) -> bool:
+        """Wait until nothing waits or runs any more."""
+        deadline = boottime() + seconds
+        while boottime() < deadline:
+            if await database.unfinished(self.database_url) == 0:
+                return True
+            await asyncio.sleep(0.2)
+        return False
+
+    async def finish(self) -> None:
+        """Stop everything but the database in order, and write down what is left of it."""
+        # What a task leaves behind is nobody's fault but the agents', as long as they run.
+        await self._note_left("tasks", self.payloads)
+        await asyncio.gather(*(agent.stop(40) for agent in self.agents))
+        await asyncio.gather(*(server.stop(40) for server in self.servers))
+        await self._note_left("keepers", self._keepers)
+        history = History(self.folder, DATABASE)
+        roles = {f"selftest_server_{n}": url for n, url in enumerate(self.server_urls, start=1)}
+        await asyncio.to_thread(database.dump, self.database_url, history, roles)
+        history.close()
+
+    async def close(self) -> None:
+        """End whatever still runs, however far the run has come."""
+        for program in (*self.agents, *self.servers):
+            program.signal(signal.SIGCONT)
+            await program.kill()
+        for pid in (*self._keepers(), *self.payloads()):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await self.lines.stop()
+        with suppress(Exception):
+            await self.postgres.stop()
+        self.postgres.destroy()
+
+    def _keepers(self) -> dict[int, str]:
+        return {pid: f"keeper of {agent.name}" for agent in self.agents for pid in self.keepers_of(agent)}
+
+    async def _note_left(self, what: str, look: object) -> None:
+        """Nothing has to vanish in an instant: what is there after ten seconds stays."""
+        left: dict[int, str] = {}
+        for _ in range(50):
+            left = look()  # type: ignore[operator]
+            if not left:
+                break
+            await asyncio.sleep(0.2)
+        self._history.write("processes", what=what, left=left)
+
+    async def _add_server(self, number: int, port: int) -> None:
+        parts = urlsplit(self._database_url)
+        link = await self.lines.open(
+            f"server-{number}", [(parts.hostname or "", parts.port or 0)], http=False
+        )
+        netloc = f"selftest_server_{number}:{parts.password}@127.0.0.1:{link}"
+        environment = {
+            "HETUFLOW_DATABASE__URL": urlunsplit(parts._replace(netloc=netloc)),
+            "HETUFLOW_DATABASE__CONNECT_TIMEOUT": "3s",
+            "HETUFLOW_SERVER__SECRET_KEY": self.run_id * 3,
+            "HETUFLOW_SERVER__PORT": str(port),
+            "HETUFLOW_SERVER__STOP_TIMEOUT": "5s",
+            "HETUFLOW_LEADER__TTL": f"{int(self.settings.leader_ttl * 1000)}ms",
+            "HETUFLOW_LEADER__HEARTBEAT_EVERY": f"{int(self.settings.server_beat * 1000)}ms",
+            "HETUFLOW_RETENTION__PARTITION_AHEAD": "1d",
+        }
+        server = Program(f"server-{number}", self._programs.server, clean(environment), self.folder)
+        self.servers.append(server)
+        server.start()
+
+    async def _add_agent(self, number: int, ports: Sequence[int], token: str) -> None:
+        name = f"agent-{number}"
+        link = await self.lines.open(name, [("127.0.0.1", port) for port in ports], http=True)
+        agent = Program(name, self._programs.agent, {}, self.folder)
+        environment = {
+            "HETUFLOW_AGENT__NAME": name,
+            "HETUFLOW_AGENT__SERVER_URL": f"http://127.0.0.1:{link}",
+            "HETUFLOW_AGENT__TOKEN": token,
+            "HETUFLOW_AGENT__SLOTS": str(self.settings.slots),
+            "HETUFLOW_AGENT__DATA_DIR": str(self.data_of(agent)),
+            "HETUFLOW_AGENT__ON_STOP": "end",
+            "HETUFLOW_AGENT__STOP_TIMEOUT": "20s",
+        }
+        self.agents.append(Program(name, self._programs.agent, clean(environment), self.folder))
+        self.agents[-1].start()
+
+    async def _agent_token(self) -> str:
+        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {self.api_key}"}) as client:
+            answer = await client.post(
+                f"{self.server_urls[0]}/api/v1/agent-tokens",
+                json={"name": "selftest"},
+                timeout=_START_SECONDS,
+            )
+            if answer.is_error:
+                raise SceneBroken(f"No token for agents: {answer.text}")
+            return str(answer.json()["token"])
+
+    async def _await_agents(self) -> None:
+        deadline = boottime() + _START_SECONDS
+        while boottime() < deadline:
+            rows = await database.ask(
+                self.database_url, "SELECT count(*) FROM sched_agent WHERE session_id IS NOT NULL"
+            )
+            if rows[0][0] >= len(self.agents):
+                return
+            await asyncio.sleep(0.1)
+        raise SceneBroken("Not all agents registered:\n" + "\n".join(one.tail() for one in self.agents))
+
+    async def _command(self, *arguments: str) -> str:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "hetuflow_server",
+            *arguments,
+            env=clean({"HETUFLOW_DATABASE__URL": self._database_url}),
+            cwd=self.folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        said, complained = await asyncio.wait_for(process.communicate(), _COMMAND_SECONDS)
+        if process.returncode != 0:
+            raise SceneBroken(f"`hetuflow {' '.join(arguments)}` failed:\n{complained.decode()}")
+        return said.decode().strip()
+
+
+def clean(settings: dict[str, str]) -> dict[str, str]:
+    """Our environment with no other setting of Hetuflow's than these."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HETUFLOW_")}
+    return {**kept, "HETUFLOW_LOG__FORMAT": "json", **settings}
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports nobody listens on, and that no outgoing connection is given while a server is away."""
+    first_given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    found: list[int] = []
+    while len(found) < count:
+        port = first_given // 2 + secrets.randbelow(first_given // 2 - 1)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            found.append(port)
+    return found

@@ -1,0 +1,70 @@
+"""How large a run is, how long, and what it is held to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Seconds; generous where a busy machine alone may take its time."""
+
+    # From the due time to the start of the process, while nothing is wrong and while something is.
+    calm_latency: float = 5.0
+    fault_latency: float = 60.0
+    # How long after a fault has been undone things may still be late.
+    recovery: float = 20.0
+    # The payloads' clock ticks in hundredths, and two clocks are read one after the other.
+    tolerance: float = 0.05
+    # How long everything may take to end once nothing new begins.
+    settling: float = 90.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunSettings:
+    seed: int
+    faults: Sequence[str]
+    servers: int = 3
+    agents: int = 4
+    slots: int = 8
+    # Before the first fault, between two of them, and after the last.
+    calm: float = 6.0
+    # How long a fault lasts, unless the fault knows better.
+    hold: float = 6.0
+    schedules: int = 40
+    # Seconds between two fires of a schedule, at least and at most.
+    intervals: tuple[int, int] = (1, 2)
+    leader_ttl: float = 4.0
+    server_beat: float = 0.5
+    lease: float = 6.0
+    # Off: PostgreSQL leaves writing to the kernel, which outlives every fault that is made here.
+    durable: bool = True
+    bounds: Bounds = Bounds()
+
+    def facts(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def quick(seed: int, faults: Sequence[str]) -> RunSettings:
+    """A short run on a busy machine: fewer processes, fewer fires, more patience."""
+    return RunSettings(
+        seed=seed,
+        faults=faults,
+        servers=2,
+        agents=2,
+        slots=12,
+        calm=2.0,
+        hold=4.0,
+        schedules=14,
+        intervals=(2, 4),
+        leader_ttl=3.0,
+        lease=5.0,
+        durable=False,
+        bounds=Bounds(calm_latency=20.0, fault_latency=90.0, recovery=20.0, settling=120.0),
+    )
+
+
+def is_quick(settings: RunSettings) -> bool:
+    return settings == quick(settings.seed, settings.faults)

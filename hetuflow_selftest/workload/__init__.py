@@ -1,0 +1,1 @@
+"""What the system is given to do while it is tormented."""
