@@ -19,7 +19,8 @@
     ├── Denied
     │   └── Unauthenticated
     ├── Conflict                   the state does not allow it (any more)
-    │   └── Stale                  somebody has changed it since it was read
+    │   ├── Stale                  somebody has changed it since it was read
+    │   └── Underway               the same is being done; ask again in a moment
     └── TooLarge
 
 A message is one sentence that says what is wrong, and ends with what to do when there is something to do.
@@ -136,6 +137,15 @@ class Conflict(HetuflowError):
 
 class Stale(Conflict):
     code = "stale"
+
+
+class Underway(Conflict):
+    code = "underway"
+
+    def __init__(self, message: str, *, code: str | None = None, retry_after: int = 1) -> None:
+        super().__init__(message, code=code)
+        # Seconds until it makes sense to ask again.
+        self.retry_after = retry_after
 
 
 class TooLarge(HetuflowError):

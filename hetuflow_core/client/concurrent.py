@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import os
 import random
@@ -34,6 +35,7 @@ from hetuflow_core.client import (
 from hetuflow_core.client.blocking import with_self
 from hetuflow_core.client.endpoint import Endpoint
 from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Now, Open, Pause, Plan, Read, Send, Stream
+from hetuflow_core.client.retrying import under_key
 from hetuflow_core.client.wire import (
     DEFAULT_TIMEOUT_SECONDS,
     answer_of,
@@ -65,6 +67,7 @@ class AwaitedTransport:
         self._endpoint = Endpoint.resolve(url, api_key, os.environ, trust)
         self._clock = clock or SystemClock()
         self._draw = draw
+        self._key: str | None = None
         self._http = httpx.AsyncClient(**client_options(self._endpoint, timeout))
 
     def __repr__(self) -> str:
@@ -83,7 +86,18 @@ class AwaitedTransport:
     def url(self) -> str:
         return self._endpoint.url
 
+    def once(self, key: str) -> Self:
+        """The same client for one call that creates something: with the same key it is done once.
+
+        Its request is then tried again by itself while a server is away.
+        """
+        keyed = copy.copy(self)
+        keyed._key = key  # noqa: SLF001 - one of its own kind
+        return keyed
+
     async def carry_out(self, plan: Plan[T]) -> T:
+        if self._key is not None:
+            plan = under_key(plan, self._key)
         async with AsyncExitStack() as opened:
             outcome: Any = None
             while True:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from hetuflow_core.client.exchange import Answer, NoAnswer, Pause, Plan, Request, Send
 from hetuflow_core.client.problems import error_of
+
+T = TypeVar("T")
 
 TRIES: Final = 4
 _FIRST_PAUSE: Final = 0.25
@@ -19,6 +22,29 @@ _BUSY: Final = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVA
 
 def answered(request: Request) -> Plan[Answer]:
     """A good answer, or the error it stands for."""
+    reply = yield from _tried(request)
+    if isinstance(reply, Answer) and reply.good:
+        return reply
+    raise error_of(reply)
+
+
+def under_key(plan: Plan[T], key: str) -> Plan[T]:
+    """The same plan, what it creates done once however often it is sent: each POST carries the key."""
+    outcome: Any = None
+    while True:
+        try:
+            need = plan.send(outcome)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        if isinstance(need, Send) and need.request.method == "POST" and not need.request.repeatable:
+            headers = {**need.request.headers, "Idempotency-Key": key}
+            outcome = yield from _tried(replace(need.request, headers=headers, repeatable=True))
+        else:
+            outcome = yield need
+
+
+def _tried(request: Request) -> Plan[Answer | NoAnswer]:
     tries = 0
     while True:
         reply: Answer | NoAnswer = yield Send(request)
@@ -27,7 +53,7 @@ def answered(request: Request) -> Plan[Answer]:
         tries += 1
         pause = pause_before_next(reply, tries) if request.repeatable and tries < TRIES else None
         if pause is None:
-            raise error_of(reply)
+            return reply
         yield pause
 
 
@@ -39,7 +65,9 @@ def pause_before_next(reply: Answer | NoAnswer, tries: int) -> Pause | None:
     jitter = min(_FIRST_PAUSE * 2 ** (tries - 1), _LONGEST_PAUSE)
     if isinstance(reply, NoAnswer):
         return None if reply.timed_out else Pause(0.0, jitter)
-    if reply.status not in _BUSY:
+    # A conflict that says when to come back: the first request with this key is still being answered.
+    passing = reply.status == HTTPStatus.CONFLICT and "retry-after" in reply.headers
+    if reply.status not in _BUSY and not passing:
         return None
     wanted = _retry_after(reply)
     return Pause(wanted, jitter) if wanted <= _LONGEST_RETRY_AFTER else None

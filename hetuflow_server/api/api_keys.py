@@ -31,8 +31,9 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.api_keys import KeyFilter
 
 # One's own keys are everybody's business; those of others need a permission that the service asks for.
-_KNOWN = needs(Door.KNOWN)
-_MANAGE_AGENTS = needs(Permission.AGENTS_MANAGE)
+# Answers that show a key or a token are given once and kept nowhere.
+_KNOWN = needs(Door.KNOWN, kept=False)
+_MANAGE_AGENTS = needs(Permission.AGENTS_MANAGE, kept=False)
 _FOUND = problems(HTTPStatus.NOT_FOUND)
 
 

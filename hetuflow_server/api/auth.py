@@ -25,7 +25,7 @@ from hetuflow_server.services.logins import Logins
 from hetuflow_server.services.principals import Principal
 
 _OPEN = needs(Door.OPEN)
-_KNOWN = needs(Door.KNOWN)
+_KNOWN = needs(Door.KNOWN, kept=False)
 _LIMITED = problems(HTTPStatus.TOO_MANY_REQUESTS)
 
 

@@ -42,7 +42,10 @@ async def list_secrets(
 
 
 @post(
-    "/secrets", operation_id="create_secret", opt=needs(Permission.SECRETS_WRITE), responses=_CHANGE_PROBLEMS
+    "/secrets",
+    operation_id="create_secret",
+    opt=needs(Permission.SECRETS_WRITE, kept=False),
+    responses=_CHANGE_PROBLEMS,
 )
 async def create_secret(
     data: JSONBody[SecretRequest],
@@ -122,7 +125,7 @@ async def delete_secret(
 @post(
     "/secrets/rotate-key",
     operation_id="rotate_key",
-    opt=needs(Permission.SECRETS_ROTATE_KEY),
+    opt=needs(Permission.SECRETS_ROTATE_KEY, kept=False),
     status_code=HTTPStatus.OK,
     responses=problems(HTTPStatus.CONFLICT),
 )

@@ -50,6 +50,7 @@ from hetuflow_server.http.guarding import guard_with
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
+from hetuflow_server.http.repeating import KeptTogether, declare_keys, repeating_with
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.http.source_address import networks
 from hetuflow_server.http.strictness import refuse_unreadable
@@ -102,6 +103,7 @@ from hetuflow_server.services.overview import Overview
 from hetuflow_server.services.passwords import Passwords
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.posting import Post
+from hetuflow_server.services.repeating import Repeating
 from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.services.request_rates import RequestRates
 from hetuflow_server.services.schedule_previews import SchedulePreviews
@@ -162,7 +164,10 @@ def server_parts(
     http = HttpServer(
         RequestContext(
             Entrance(
-                services.gateway, rest_api(services, Readiness(services.database, loops, cluster.leadership))
+                services.gateway,
+                KeptTogether(
+                    rest_api(services, Readiness(services.database, loops, cluster.leadership)),
+                ),
             ),
             clock,
             services.denials,
@@ -236,6 +241,7 @@ class Services:
         self.artifacts = Artifacts(
             database, self.sessions, clock, file_cap=artifact_cap, cap=4 * artifact_cap
         )
+        self.repeating = Repeating(database, server_keys(settings.server))
         keyring = Keyring(server_keys(settings.server))
         self.secrets = Secrets(database, keyring, clock)
         self.gateway = Gateway(
@@ -423,7 +429,7 @@ def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Lo
 
 def rest_api(services: Services, readiness: Readiness) -> Litestar:
     """Return the REST API; every route declares what it needs, and the guard sees to it."""
-    return Litestar(
+    api = Litestar(
         [
             *(healthz, readyz, system_router),
             *(auth_router, oidc_router, users_router, api_keys_router),
@@ -438,6 +444,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
         openapi_config=openapi_config(),
         guards=[guard_with(services.access.principal)],
-        before_request=refuse_unreadable,
+        before_request=repeating_with(services.repeating, refuse_unreadable),
         logging_config=None,
     )
+    return declare_keys(api)

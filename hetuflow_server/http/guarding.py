@@ -15,6 +15,7 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.deeds import name_action, name_actor
 
 _DECLARED = "access"
+_UNKEPT = "unkept"
 _PRINCIPAL = "principal"
 
 
@@ -25,14 +26,21 @@ class Door(Enum):
     KNOWN = auto()
 
 
-def needs(access: Permission | Door) -> dict[str, Any]:
-    """Return the `opt` of a route that needs this; a route without it is never answered."""
-    return {_DECLARED: access}
+def needs(access: Permission | Door, *, kept: bool = True) -> dict[str, Any]:
+    """Return the `opt` of a route that needs this; a route without it is never answered.
+
+    `kept=False`: its answers hold what must not be kept, so a POST takes no idempotency key.
+    """
+    return {_DECLARED: access} if kept else {_DECLARED: access, _UNKEPT: True}
 
 
 def declared(opt: Mapping[str, Any]) -> Permission | Door | None:
     access: Permission | Door | None = opt.get(_DECLARED)
     return access
+
+
+def repeatable(opt: Mapping[str, Any]) -> bool:
+    return not opt.get(_UNKEPT, False)
 
 
 def guard_with(

@@ -87,7 +87,9 @@ def answer_of(error: Exception, *, path: str, trace_id: str | None) -> ProblemAn
         case HetuflowError() as ours if status_of(ours) < HTTPStatus.INTERNAL_SERVER_ERROR or _is_outage(
             ours
         ):
-            headers = {"Retry-After": str(ours.retry_after)} if isinstance(ours, errors.TooMany) else None
+            headers = None
+            if isinstance(ours, errors.TooMany | errors.Underway):
+                headers = {"Retry-After": str(ours.retry_after)}
             return _answer(
                 status_of(ours),
                 trace_id,

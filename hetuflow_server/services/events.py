@@ -18,6 +18,7 @@ from hetuflow_core.expressions.values import DEEPEST_VALUES
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, events as store, tasks as task_store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import afterwards
 from hetuflow_server.store.events import EventFilter, NewEvent
 
 API, TASK, REPLAY = "api", "task", "replay"
@@ -123,7 +124,7 @@ class Events:
     def _tell(self, is_new: bool) -> None:
         if is_new:
             for callback in self._when_recorded:
-                callback()
+                afterwards(callback)
 
 
 def check_event(name: str, payload: Any, key: str | None) -> str:

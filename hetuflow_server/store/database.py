@@ -12,7 +12,8 @@ import psycopg
 from hetuflow_server.store.address import libpq_url
 from hetuflow_server.store.audit import record_deed
 from hetuflow_server.store.connection import Connection, Lane, Session
-from hetuflow_server.store.deeds import current_deed
+from hetuflow_server.store.deeds import Deed, current_deed
+from hetuflow_server.store.envelope import Envelope, Part
 from hetuflow_server.store.faults import lost_connection, unreachable
 from hetuflow_server.store.pool import Pool
 from hetuflow_server.store.revisions import known_revisions
@@ -70,18 +71,22 @@ class Database:
     async def stop(self) -> None:
         await self._pool.close()
 
-    def transaction(self, lane: Lane = Lane.ORDINARY) -> Transaction:
-        """Open a transaction that commits unless its body raises."""
-        return Transaction(self._pool, lane, single=False)
+    def transaction(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
+        """Open a transaction that commits unless its body raises; within an envelope, a part of that."""
+        return _part_of(current_deed()) or Transaction(self._pool, lane, single=False)
 
-    def single(self, lane: Lane = Lane.ORDINARY) -> Transaction:
+    def envelope(self, deed: Deed) -> Sealing:
+        """Open one transaction around everything that this deed does from now on."""
+        return Sealing(Transaction(self._pool, Lane.ORDINARY, single=False), deed)
+
+    def single(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection whose statements are each a transaction: one round trip instead of three.
 
         Not within a request that is meant to change something: what it does and the entry that tells of it
         are one transaction.
         """
         deed = current_deed()
-        return Transaction(self._pool, lane, single=deed is None or not deed.mutates)
+        return _part_of(deed) or Transaction(self._pool, lane, single=deed is None or not deed.mutates)
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""
@@ -142,6 +147,38 @@ class Transaction:
             await self._pool.give_back(self._session, broken=broken)
         if isinstance(error, psycopg.Error) and lost_connection(error):
             raise unreachable(error) from error
+
+
+class Sealing:
+    """`async with` gives the envelope's connection; what services do meanwhile is part of its transaction."""
+
+    def __init__(self, transaction: Transaction, deed: Deed) -> None:
+        self._transaction = transaction
+        self._deed = deed
+
+    async def __aenter__(self) -> Connection:
+        connection = await self._transaction.__aenter__()
+        self._deed.envelope = Envelope(connection)
+        return connection
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        envelope, self._deed.envelope = self._deed.envelope, None
+        await self._transaction.__aexit__(kind, error, trace)
+        if error is None and envelope is not None:
+            envelope.committed()
+
+
+def _part_of(deed: Deed | None) -> Part | None:
+    if deed is None or deed.envelope is None:
+        return None
+    before = len(deed.changes)
+
+    def forget_changes() -> None:
+        del deed.changes[before:]
+
+    return deed.envelope.part(on_undo=forget_changes)
 
 
 async def _schema_state(connection: Connection) -> SchemaState:

@@ -8,7 +8,7 @@ whether or not anybody thought of it; services add what they know of the things 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.audit_chain import digest_of
+from hetuflow_server.store.envelope import Envelope
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Deed:
     namespace: str | None = None
     changes: list[Change] = field(default_factory=list)
     detail: dict[str, Any] = field(default_factory=dict)
+    # The transaction that all of it is done in, if it is to be kept together with its answer.
+    envelope: Envelope | None = None
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
 
@@ -80,6 +83,15 @@ def unrecorded() -> Iterator[None]:
         yield
     finally:
         _CURRENT.reset(token)
+
+
+def afterwards(callback: Callable[[], None]) -> None:
+    """Call it when what was just done is committed: now, unless the request's envelope is still open."""
+    deed = current_deed()
+    if deed is None or deed.envelope is None:
+        callback()
+    else:
+        deed.envelope.afterwards(callback)
 
 
 def name_action(action: str) -> None:

@@ -28,6 +28,7 @@ async def delete_expired(transactions: Transactions, cutoff: datetime, events_cu
     deleted = 0
     for table, condition in (
         ("sched_idempotency_key", "expires_at < clock_timestamp()"),
+        ("sched_request_key", "expires_at < clock_timestamp()"),
         ("sched_late_report", "reported_at < %(cutoff)s"),
         ("sched_agent_command", "ended_at < %(cutoff)s"),
         ("sched_event_key", "created_at < %(events_cutoff)s"),

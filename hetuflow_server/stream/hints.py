@@ -10,6 +10,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
+from hetuflow_server.store.deeds import afterwards
 
 NAMESPACE, HEAD, AGENT, INSTANCE, DAEMONS = "namespace", "head", "agent", "instance", "daemons"
 EVENTS = "events"
@@ -111,8 +112,10 @@ class Hints:
     def give(self, topics: Iterable[Topic], *, relayed: bool = False) -> None:
         """Wake whoever waits; call it after the commit that made the news. `relayed`: another server's."""
         news = tuple(topics)
-        if not news:
-            return
+        if news:
+            afterwards(lambda: self._tell(news, relayed=relayed))
+
+    def _tell(self, news: Collection[Topic], *, relayed: bool) -> None:
         for listener in self._listeners:
             listener(news, relayed=relayed)
         for topic in news:

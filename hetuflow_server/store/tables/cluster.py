@@ -21,7 +21,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from hetuflow_core.agent_commands import LIVE_STATES, CommandKind, CommandState
 from hetuflow_core.states import AgentStatus
@@ -225,3 +225,24 @@ idempotency_key = Table(
     CheckConstraint("length(key) BETWEEN 1 AND 255", name="key"),
 )
 Index("sched_idempotency_key_expires_at_idx", idempotency_key.c.expires_at)
+
+# What requests with an idempotency key were answered, for 24 hours.
+request_key = Table(
+    "sched_request_key",
+    metadata,
+    # The user or the API key that asked: nobody gets another one's answers.
+    Column("caller_id", Uuid, nullable=False),
+    words("key"),
+    # Of method, address and body, keyed: a body may hold what must not be guessed from here.
+    Column("digest", LargeBinary, nullable=False),
+    # Where something was changed: who may look there no more gets no answer from there.
+    Column("namespaces", ARRAY(Text), nullable=False),
+    Column("status", SmallInteger, nullable=False),
+    Column("headers", JSONB, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    created_now(),
+    instant("expires_at", required=True),
+    PrimaryKeyConstraint("caller_id", "key"),
+    CheckConstraint("length(key) BETWEEN 1 AND 255", name="key"),
+)
+Index("sched_request_key_expires_at_idx", request_key.c.expires_at)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hetuflow_core.client.exchange import Answer, NoAnswer, Pause, Request
-from hetuflow_core.client.retrying import TRIES, answered, pause_before_next
+from hetuflow_core.client.retrying import TRIES, answered, pause_before_next, under_key
 from hetuflow_core.errors import Conflict, HetuflowError, ServerUnreachable
 from tests.unit.client.plan_script import REFUSED, URL, Script, good, problem
 
@@ -69,3 +69,20 @@ def test_jitter_has_a_ceiling() -> None:
 @pytest.mark.parametrize("written", ["Wed, 21 Oct 2026 07:28:00 GMT", "-1", "1.5", "²", ""])
 def test_other_forms_of_retry_after_do_not_hurt(written: str) -> None:
     assert pause_before_next(problem(429, {"retry-after": written}), 1) == Pause(0.0, 0.25)
+
+
+def test_under_a_key_what_creates_is_asked_until_it_is_answered() -> None:
+    in_flight = problem(409, {"retry-after": "1"}, detail="In flight.", code="idempotency_key.in_flight")
+    script = Script(REFUSED, in_flight, good(1))
+    assert script.play(under_key(answered(UNSAFE), "k")).body == b"1"
+    assert [request.headers for request in script.asked] == [{"Idempotency-Key": "k"}] * 3
+    assert script.pauses == [Pause(0.0, 0.25), Pause(1.0, 0.5)]
+
+
+def test_under_a_key_other_calls_are_what_they_were() -> None:
+    script = Script(REFUSED, good(1))
+    assert script.play(under_key(answered(SAFE), "k")).body == b"1"
+    assert script.asked == [SAFE] * 2
+    refused = Script(problem(409, detail="No."))
+    with pytest.raises(Conflict):
+        refused.play(under_key(answered(UNSAFE), "k"))

@@ -1,0 +1,102 @@
+"""`Idempotency-Key` over HTTP: done once, answered as often as it is sent."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from hetuflow_core.client import Hetuflow
+from hetuflow_core.errors import Invalid
+from hetuflow_core.resources import RunRequest
+from hetuflow_core.roles import Role
+from tests.e2e.conftest import System
+from tests.support.routes import all_routes
+
+UNKEPT = {
+    *("login", "refresh", "exchange_oidc_code", "logout", "change_own_password", "receive_webhook"),
+    *("create_api_key", "rotate_api_key", "create_agent_token", "create_secret", "rotate_key"),
+}
+
+
+def send(system: System, path: str, key: str, body: Any, *, api_key: str | None = None) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {api_key or system.api_key}", "Idempotency-Key": key}
+    return httpx.post(f"{system.url}/api/v1{path}", headers=headers, json=body, timeout=60)
+
+
+def document() -> dict[str, Any]:
+    return {"name": f"job-{uuid4().hex[:12]}", "run": {"command": ["true"]}}
+
+
+def test_the_same_request_is_done_once_and_answered_again(lone_server: System) -> None:
+    key, wanted = uuid4().hex, document()
+    first = send(lone_server, "/jobs", key, wanted)
+    again = send(lone_server, "/jobs", key, wanted)
+    assert (first.status_code, "idempotency-replayed" in first.headers) == (201, False)
+    assert (again.status_code, again.headers["idempotency-replayed"]) == (201, "true")
+    assert (again.content, again.headers["etag"]) == (first.content, first.headers["etag"])
+    assert again.headers["content-type"] == first.headers["content-type"]
+    trail = lone_server.get(f"/api/v1/audit?action=create_job&target={wanted['name']}").json()["items"]
+    assert len(trail) == 1
+
+    other = send(lone_server, "/jobs", key, document())
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key.reused")
+    # Another caller has keys of its own: it is told what anybody is told without a key.
+    editor = lone_server.client.create_api_key("another", role=Role.EDITOR).key
+    theirs = send(lone_server, "/jobs", key, wanted, api_key=editor)
+    assert (theirs.status_code, theirs.json()["code"]) == (409, "job.exists")
+
+
+def test_what_failed_may_be_sent_again_under_its_key(lone_server: System) -> None:
+    job = lone_server.client.create_job(document())
+    lone_server.client.disable_job(job.id)
+    key = uuid4().hex
+    refused = send(lone_server, f"/jobs/{job.id}/run", key, {})
+    assert (refused.status_code, refused.json()["code"]) == (409, "job.disabled")
+    lone_server.client.enable_job(job.id)
+    tasks = [send(lone_server, f"/jobs/{job.id}/run", key, {}).json()["id"] for _ in range(2)]
+    assert [str(task.id) for task in lone_server.client.tasks(job=job.name)] == [tasks[0]]
+    assert tasks[0] == tasks[1]
+
+
+def test_many_at_once_do_it_once(lone_server: System) -> None:
+    job = lone_server.client.create_job(document())
+    key, seen = uuid4().hex, list[list[UUID]]()
+
+    def ask() -> None:
+        with Hetuflow(lone_server.url, lone_server.api_key) as client:
+            # While the first is being answered the others are told to come back, and do.
+            tasks = client.once(key).run_many(job.id, [RunRequest(), RunRequest(priority=7)])
+            seen.append([task.id for task in tasks])
+
+    askers = [threading.Thread(target=ask) for _ in range(4)]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join()
+    assert len(seen) == 4
+    assert all(tasks == seen[0] for tasks in seen)
+    assert {task.id for task in lone_server.client.tasks(job=job.name)} == set(seen[0])
+
+
+def test_what_shows_a_secret_takes_no_key(lone_server: System) -> None:
+    with pytest.raises(Invalid) as caught:
+        lone_server.client.once(uuid4().hex).create_api_key("unkept")
+    assert caught.value.code == "idempotency_key.unsupported"
+    assert [key for key in lone_server.client.api_keys() if key.name == "unkept"] == []
+
+
+def test_the_document_says_which_calls_take_one(lone_server: System) -> None:
+    paths = lone_server.get("/api/v1/openapi.json").json()["paths"]
+    posts = {one["post"]["operationId"]: one["post"] for one in paths.values() if "post" in one}
+    keyed = {
+        name: post
+        for name, post in posts.items()
+        if any(one["name"] == "Idempotency-Key" for one in post.get("parameters", []))
+    }
+    assert set(posts) == {route.operation_id for route in all_routes() if route.method == "POST"}
+    assert set(posts) - set(keyed) == UNKEPT
+    assert all({"409", "422"} <= set(post["responses"]) for post in keyed.values())
