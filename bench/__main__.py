@@ -29,6 +29,7 @@ from bench.figures import (
     event_burst,
     flows,
     idle_cost,
+    lists,
     log_ingest,
     noop_rate,
     schedule_arithmetic,
@@ -63,6 +64,7 @@ FIGURES: dict[str, Measure] = {
     "events": event_burst.measure,
     "claim-backlog": claim_backlog.measure,
     "claim-history": claim_history.measure,
+    "lists": lists.measure,
 }
 _INTERRUPTED = 130
 _RESULTS = Path("bench-results")

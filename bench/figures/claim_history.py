@@ -54,19 +54,19 @@ def measure(context: Context) -> Figure:
 async def _measure(context: Context) -> list[Scene]:
     async with AsyncExitStack() as stack:
         empty = await stack.enter_async_context(scene(context, "nothing finished, 1 partition", "past_0"))
-        await _load(empty.services.database, empty.job, 0, 1)
+        await load_finished(empty.services.database, empty.job, 0, 1)
         scenes = [empty]
         for finished in context.pace.sized(*_FINISHED):
             what = f"{finished:,} finished in {_PARTITIONS} partitions"
             context.say(f"claim history: loading {what}")
             past = await stack.enter_async_context(scene(context, what, f"past_{finished}"))
-            await _load(past.services.database, past.job, finished, _PARTITIONS)
+            await load_finished(past.services.database, past.job, finished, _PARTITIONS)
             scenes.append(past)
         await measure_in_turns(context, "claim history", scenes)
         return scenes
 
 
-async def _load(database: Database, job: UUID, finished: int, partitions: int) -> None:
+async def load_finished(database: Database, job: UUID, finished: int, partitions: int) -> None:
     now = SystemClock().now()
     today = now.astimezone(UTC).date()
     days = [today - timedelta(days=back) for back in range(partitions)]

@@ -141,10 +141,22 @@ def tasks(
     job: str | None = None,
     status: str | None = None,
     since: datetime | None = None,
+    until: datetime | None = None,
+    labels: Mapping[str, str] | None = None,
+    oldest_first: bool = False,
     page_size: int | None = None,
 ) -> Stream[Task]:
-    """Tasks, newest first; fetched page by page as they are iterated over."""
-    query = {"namespace": namespace, "job": job, "status": status, "since": since, "limit": page_size}
+    """Tasks, newest first; fetched page by page as they are iterated over. `labels` are those of the job."""
+    query = {
+        "namespace": namespace,
+        "job": job,
+        "status": status,
+        "since": since,
+        "until": until,
+        "label": [f"{key}={value}" for key, value in (labels or {}).items()],
+        "sort": "created_at" if oldest_first else None,
+        "limit": page_size,
+    }
     return (yield from _pages("/tasks", query, Page[Task]))
 
 

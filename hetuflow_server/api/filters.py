@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from difflib import get_close_matches
 from typing import Annotated
+from uuid import UUID
 
 from litestar.params import QueryParameter
 
-from hetuflow_core.errors import Invalid
+from hetuflow_core import ids
+from hetuflow_core.errors import Fault, Invalid
 
 Labels = Annotated[list[str] | None, QueryParameter(description="key=value; all of those given.")]
 
@@ -20,3 +24,23 @@ def labels_of(given: Sequence[str] | None) -> dict[str, str]:
             raise Invalid(f'"{one[:64]}" is no label: write it as key=value.')
         labels[key] = value
     return labels
+
+
+def first_id_at(name: str, at: datetime | None) -> UUID | None:
+    """Return the least id of that time: a range of ids is a range of time."""
+    if at is None:
+        return None
+    try:
+        return ids.first_id_at(at)
+    except (ValueError, OverflowError) as error:
+        raise Invalid(f"{name}: {error}; write it as RFC 3339 with an offset.") from error
+
+
+def one_of(name: str, given: str, allowed: Sequence[str]) -> str:
+    """Return what was given; refuse what is not allowed, with what is."""
+    if given not in allowed:
+        close = get_close_matches(given, allowed, 1)
+        hint = f'did you mean "{close[0]}"?' if close else f"use one of {', '.join(allowed)}."
+        fault = Fault(name, f'"{given[:64]}" is not known here: {hint}')
+        raise Invalid("The list cannot be asked for like this.", code="query.invalid", faults=[fault])
+    return given

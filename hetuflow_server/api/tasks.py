@@ -11,46 +11,56 @@ from litestar import Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
-from hetuflow_core import ids
-from hetuflow_core.errors import Invalid
 from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Page, Task, TaskDetail
-from hetuflow_core.states import TaskStatus
+from hetuflow_server.api.filters import Labels, first_id_at, labels_of, one_of
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store.tasks import TaskFilter
+from hetuflow_server.services.task_lists import Place, TaskLists
+from hetuflow_server.store.task_lists import TaskFilter
 
-_STATUSES = frozenset(TaskStatus) | {"running"}
+_NEWEST_FIRST = "-created_at"
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 @get("/tasks", operation_id="list_tasks", opt=needs(Permission.TASKS_READ), responses=problems())
 async def list_tasks(
     principal: NamedDependency[Principal],
-    task_actions: NamedDependency[TaskActions],
+    task_lists: NamedDependency[TaskLists],
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
+    label: Labels = None,
     status: Annotated[str | None, QueryParameter()] = None,
     since: Annotated[datetime | None, QueryParameter(description="Entered the system at or after.")] = None,
+    until: Annotated[datetime | None, QueryParameter(description="Entered the system before.")] = None,
+    sort: Annotated[
+        str, QueryParameter(description="`-created_at`, the newest first, or `created_at`.")
+    ] = _NEWEST_FIRST,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Task]:
-    """List tasks, newest first."""
-    if status is not None and status not in _STATUSES:
-        raise Invalid(f"There is no task status {status}: use one of {', '.join(sorted(_STATUSES))}.")
+    """List tasks. A page may be short and have a next one: only so many tasks are looked at for each."""
     wanted = TaskFilter(
         namespace=namespace,
         job=job,
+        labels=labels_of(label),
         status=status,
-        since=_first_id(since),
-        before=decode_cursor(cursor, UUID),
+        since=first_id_at("since", since),
+        until=first_id_at("until", until),
     )
-    tasks, total = await task_actions.list_tasks(principal, wanted, limit=limit, cap=TOTAL_CAP)
-    more = encode_cursor(tasks[limit - 1].id) if len(tasks) > limit else None
-    return Page(tasks[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
+    page = await task_lists.page(
+        principal,
+        wanted,
+        limit=limit,
+        cap=TOTAL_CAP,
+        place=decode_cursor(cursor, Place),
+        oldest_first=one_of("sort", sort, (_NEWEST_FIRST, "created_at")) != _NEWEST_FIRST,
+    )
+    more = None if page.next is None else encode_cursor(page.next)
+    return Page(page.tasks, more, page.total.count, page.total.capped)
 
 
 @get(
@@ -97,15 +107,6 @@ async def retry_task(
 ) -> TaskDetail:
     """Run a finished task again, as a new task with the same version and parameters."""
     return await task_actions.repeat(principal, task_id)
-
-
-def _first_id(since: datetime | None) -> UUID | None:
-    if since is None:
-        return None
-    try:
-        return ids.first_id_at(since)
-    except (ValueError, OverflowError) as error:
-        raise Invalid(f"since: {error}; write it as RFC 3339 with an offset.") from error
 
 
 tasks_router = Router(

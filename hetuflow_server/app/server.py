@@ -53,7 +53,7 @@ from hetuflow_server.http.problems import problem_of
 from hetuflow_server.http.repeating import KeptTogether, declare_keys, repeating_with
 from hetuflow_server.http.requests import RequestContext
 from hetuflow_server.http.source_address import networks
-from hetuflow_server.http.strictness import refuse_unreadable
+from hetuflow_server.http.strictness import declare_queries, refuse_unreadable
 from hetuflow_server.http.tls import ServerTls, TlsFiles
 from hetuflow_server.loops.audit_sealer import AuditSealer
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
@@ -113,6 +113,7 @@ from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
+from hetuflow_server.services.task_lists import TaskLists
 from hetuflow_server.services.users import Users
 from hetuflow_server.services.webhooks import Webhooks
 from hetuflow_server.settings import HttpSettings, ServerSettings
@@ -255,8 +256,7 @@ class Services:
             SecretDelivery(database, self.sessions, versions, keyring, clock),
         )
         self.log_reading = LogReading(database, self.hints, clock)
-        self.task_actions = TaskActions(database, self.hints, versions, self.settler, clock)
-        self.explaining = Explaining(database, self.capacity, versions)
+        self._offer_tasks()
         self.flow_control = FlowControl(
             database, self.hints, self.settler.advancing, self.settler, self.task_actions
         )
@@ -277,6 +277,12 @@ class Services:
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
 
+    def _offer_tasks(self) -> None:
+        """What people do with tasks, and see of them."""
+        self.task_actions = TaskActions(self.database, self.hints, self.versions, self.settler, self.clock)
+        self.task_lists = TaskLists(self.database)
+        self.explaining = Explaining(self.database, self.capacity, self.versions)
+
     def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
         """Return what handlers may ask for, by the name they ask with."""
         shared = {
@@ -293,6 +299,7 @@ class Services:
             "job_edits": self.job_edits,
             "task_actions": self.task_actions,
             "explaining": self.explaining,
+            "task_lists": self.task_lists,
             "flow_control": self.flow_control,
             "limits": self.limits,
             "secrets": self.secrets,
@@ -447,4 +454,5 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         before_request=repeating_with(services.repeating, refuse_unreadable),
         logging_config=None,
     )
+    declare_queries(api)
     return declare_keys(api)

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Collection
+from difflib import get_close_matches
 from typing import Any
 
-from litestar import Request
+from litestar import Litestar, Request
 from litestar.exceptions import ClientException
+from litestar.routes import HTTPRoute
 
 from hetuflow_core.errors import Fault, Invalid, TooLarge
+from hetuflow_server.http.guarding import Door, declared
 
 _NUL = "\x00"
+_QUERIES = "queries"
 _MOST_HEADER_BYTES = 65_536
 
 
@@ -27,8 +32,40 @@ async def refuse_unreadable(request: Request[Any, Any, Any]) -> None:
         )
     if _NUL in request.url.path or "%00" in request.scope["query_string"].decode("latin-1"):
         raise ClientException("An address holds no NUL character: remove the %00.")
+    refuse_unknown_queries(request)
     if request.content_type[0] == "application/json" and (body := await request.body()):
         refuse_bad_json(body)
+
+
+def declare_queries(app: Litestar) -> None:
+    """Note with each route which words of a query it knows."""
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for handler, model in route.route_handler_map.values():
+                known = frozenset(one.field_alias for one in model.expected_query_params)
+                handler.opt[_QUERIES] = known | handler.opt.get(_QUERIES, frozenset())
+
+
+def refuse_unknown_queries(request: Request[Any, Any, Any]) -> None:
+    """A filter that is misspelt would otherwise be answered with everything."""
+    opt = request.route_handler.opt
+    known = opt.get(_QUERIES)
+    # Identity providers and senders of messages add words of their own.
+    if known is None or not request.scope["query_string"] or declared(opt) is Door.OPEN:
+        return
+    unknown = sorted({name for name, _ in request.query_params.multi_items()} - known)
+    if unknown:
+        faults = [Fault(name[:64], f"is not known here{_hint(name, known)}") for name in unknown]
+        raise Invalid(
+            "The address asks for what this call does not know.", code="query.invalid", faults=faults
+        )
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    close = get_close_matches(name, sorted(known), 1)
+    if close:
+        return f": did you mean {close[0]}?"
+    return f": it knows {', '.join(sorted(known))}." if known else ": it takes none."
 
 
 def refuse_bad_json(body: bytes) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 from uuid import UUID
@@ -13,15 +12,24 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core import ids
-from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound
-from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
+from hetuflow_core.errors import Conflict, Invalid, NotFound
+from hetuflow_core.resources import RunRequest, Task, TaskDetail
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
+from hetuflow_server.services.new_tasks import (
+    Made,
+    arrivals,
+    check,
+    due,
+    first_instance,
+    note_tasks,
+    shown_first,
+    shown_new,
+    targets,
+)
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
-    agents as agent_store,
     birth_transitions,
     flow_runs,
     idempotency,
@@ -30,23 +38,11 @@ from hetuflow_server.store import (
 )
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.deeds import note_change
-from hetuflow_server.store.records import NewInstance, NewTask
-from hetuflow_server.store.tasks import LockedTask, TaskFilter
-from hetuflow_server.stream.hints import Hints, Topic, flow_topic, head_topic, namespace_topic
+from hetuflow_server.store.records import NewTask
+from hetuflow_server.store.tasks import LockedTask
+from hetuflow_server.stream.hints import Hints
 
 MOST_RUNS = 1_000
-_LOWEST_PRIORITY, _HIGHEST_PRIORITY = 0, 1_000
-_LONGEST_KEY = 255
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What a request to run was answered with: new tasks, and those that an earlier one had made."""
-
-    version: JobVersion
-    tasks: list[NewTask]
-    # Of those that are new and as they were made.
-    created_at: Mapping[UUID, datetime]
 
 
 class TaskActions:
@@ -93,15 +89,15 @@ class TaskActions:
         if not row.enabled:
             raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
         version = self._versions.of(row)
-        _check(version, requests, self._clock.now())
+        check(version, requests, self._clock.now())
         new = [self._new_task(version, request, principal) for request in requests]
         plain = all(request.idempotency_key is None and request.agent is None for request in requests)
         if plain and version.spec.concurrency.key is None:
-            first = [_first_instance(task, version, None) for task in new]
+            first = [first_instance(task, version, None) for task in new]
             async with self._database.single(Lane.PLANNED) as connection:
-                _note_tasks(version, new)
+                note_tasks(version, new)
                 made = Made(version, new, await birth_transitions.create(connection, new, first))
-            self._hints.give(_arrivals(first))
+            self._hints.give(arrivals(first))
             return made
         return await self._run_in_steps(principal, version, requests, new)
 
@@ -110,7 +106,7 @@ class TaskActions:
     ) -> Made:
         """Create what was not asked for before under its key; its state is to be read, it may be held."""
         async with self._database.transaction() as connection:
-            targets = await _targets(connection, version, requests)
+            bound = await targets(connection, version, requests)
             tasks = [
                 await self._once(connection, principal, version, request, task)
                 for request, task in zip(requests, new, strict=True)
@@ -118,12 +114,12 @@ class TaskActions:
             asked = zip(tasks, requests, strict=True)
             fresh = [(task, request) for (task, is_new), request in asked if is_new]
             instances = [
-                _first_instance(task, version, targets[request.agent] if request.agent else None)
+                first_instance(task, version, bound[request.agent] if request.agent else None)
                 for task, request in fresh
             ]
-            _note_tasks(version, [task for task, _ in fresh])
+            note_tasks(version, [task for task, _ in fresh])
             await birth_transitions.create(connection, [task for task, _ in fresh], instances)
-        self._hints.give(_arrivals(instances))
+        self._hints.give(arrivals(instances))
         return Made(version, [task for task, _ in tasks], {})
 
     async def task(self, principal: Principal, task_id: UUID) -> TaskDetail:
@@ -137,21 +133,6 @@ class TaskActions:
         async with self._database.transaction() as connection:
             found = await task_store.tasks_by_id(connection, task_ids)
         return [found[task_id] for task_id in task_ids]
-
-    async def list_tasks(
-        self,
-        principal: Principal,
-        wanted: TaskFilter,
-        *,
-        limit: int,
-        cap: int,
-    ) -> tuple[list[Task], int]:
-        """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
-        async with self._database.transaction() as connection:
-            tasks = await task_store.list_tasks(connection, wanted, limit + 1)
-            total = await task_store.count_tasks(connection, replace(wanted, before=None), cap + 1)
-        return tasks, total
 
     async def cancel(self, principal: Principal, task_id: UUID) -> TaskDetail:
         """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
@@ -200,9 +181,9 @@ class TaskActions:
             )
             target = await task_store.target_of(connection, task_id)
             note_change("task", new.id, found.namespace, after={"retry_of": str(task_id)})
-            first = _first_instance(new, version, target)
+            first = first_instance(new, version, target)
             await birth_transitions.create(connection, [new], [first])
-        self._hints.give(_arrivals([first]))
+        self._hints.give(arrivals([first]))
         return await self.task(principal, new.id)
 
     async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
@@ -234,7 +215,7 @@ class TaskActions:
 
     def _new_task(self, version: JobVersion, request: RunRequest, principal: Principal) -> NewTask:
         now = self._clock.now()
-        due_at = _due(now, request.run_at)
+        due_at = due(now, request.run_at)
         return NewTask(
             id=ids.new_id(now, secrets.token_bytes(10)),
             namespace_id=version.namespace_id,
@@ -250,157 +231,6 @@ class TaskActions:
             traceparent=None,
             created_by=principal.name,
         )
-
-
-def _check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -> None:
-    faults = []
-    for place, request in enumerate(requests):
-        where = f"runs[{place}]." if len(requests) > 1 else ""
-        if request.priority is not None and not _LOWEST_PRIORITY <= request.priority <= _HIGHEST_PRIORITY:
-            faults.append(Fault(f"{where}priority", "must be from 0 to 1000"))
-        if request.run_at is not None and request.run_at.tzinfo is None:
-            faults.append(Fault(f"{where}run_at", "needs an offset, as in 2026-12-31T23:59:00+01:00"))
-        elif request.run_at is not None and not _in_the_calendar(request.run_at):
-            faults.append(Fault(f"{where}run_at", "is beyond the years 1 to 9999 of the calendar"))
-        if request.idempotency_key is not None and not 1 <= len(request.idempotency_key) <= _LONGEST_KEY:
-            faults.append(Fault(f"{where}idempotency_key", f"has 1 to {_LONGEST_KEY} characters"))
-        params = {**version.spec.params, **request.params}
-        try:
-            version.check(params, at=now)
-        except Invalid as error:
-            faults.append(Fault(f"{where}params", f"do not fit the job: {error.message}"))
-    if faults:
-        raise Invalid("This run cannot be accepted.", faults=faults)
-
-
-def _in_the_calendar(at: datetime) -> bool:
-    try:
-        at.astimezone(UTC)
-    except OverflowError:
-        return False
-    return True
-
-
-def _due(now: datetime, run_at: datetime | None) -> datetime:
-    return now if run_at is None else max(now, run_at)
-
-
-def _note_tasks(version: JobVersion, tasks: Sequence[NewTask]) -> None:
-    if tasks:
-        made = {"tasks": [str(task.id) for task in tasks], "version": version.version}
-        note_change("job", version.name, version.namespace, after=made)
-
-
-async def _targets(
-    connection: Connection, version: JobVersion, requests: Sequence[RunRequest]
-) -> dict[str, UUID]:
-    """Return the ids of the agents that runs are to be bound to; refuse those that cannot take them."""
-    names = {request.agent for request in requests if request.agent is not None}
-    if not names:
-        return {}
-    known = await agent_store.targets(connection, sorted(names))
-    faults = []
-    for place, request in enumerate(requests):
-        where = f"runs[{place}]." if len(requests) > 1 else ""
-        if request.agent is None:
-            continue
-        if request.agent not in known:
-            faults.append(Fault(f"{where}agent", f"there is no agent {request.agent}"))
-        elif version.namespace not in known[request.agent][1]:
-            faults.append(
-                Fault(f"{where}agent", f"{request.agent} does not serve the namespace {version.namespace}")
-            )
-    if faults:
-        raise Invalid("This run cannot be accepted.", faults=faults)
-    return {name: known[name][0] for name in names}
-
-
-def _arrivals(instances: Sequence[NewInstance]) -> set[Topic]:
-    """Where work has come; what is bound to an agent is looked for."""
-    return {
-        flow_topic(one.task_id)
-        if one.held_reason is HeldReason.FLOW
-        else namespace_topic(one.namespace_id)
-        if one.target_agent_id is not None
-        else head_topic(one.namespace_id, one.placement_id, one.priority)
-        for one in instances
-    }
-
-
-def _first_instance(task: NewTask, version: JobVersion, target: UUID | None) -> NewInstance:
-    return NewInstance(
-        id=ids.instance_of(task.id, 1),
-        task_id=task.id,
-        namespace_id=task.namespace_id,
-        placement_id=version.placement_id,
-        job_id=task.job_id,
-        job_version=task.job_version,
-        schedule_id=task.schedule_id,
-        seq=1,
-        attempt=1,
-        priority=task.priority,
-        fire_at=task.fire_at,
-        due_at=task.due_at,
-        lease_ms=version.lease_ms,
-        concurrency_key=_key(task, version),
-        target_agent_id=target,
-        held_reason=version.held_at_first,
-    )
-
-
-def _key(task: NewTask, version: JobVersion) -> str | None:
-    if version.spec.concurrency.key is None:
-        return None
-    params = msgspec.json.decode(task.params)
-    return version.concurrency_key(params, task_id=task.id, fire_at=task.fire_at)
-
-
-def shown_new(task: NewTask, made: Made) -> dict[str, Any]:
-    """Return a task that was just made, as reading it would show it."""
-    version = made.version
-    return {
-        "id": task.id,
-        "namespace": version.namespace,
-        "job": version.name,
-        "job_id": task.job_id,
-        "job_version": task.job_version,
-        "status": TaskStatus.PENDING.value,
-        "reason": None,
-        "params": msgspec.json.decode(task.params),
-        "priority": task.priority,
-        "fire_at": task.fire_at,
-        "due_at": task.due_at,
-        "attempts": 0,
-        "losses": 0,
-        "exit_code": None,
-        "retry_of": task.retry_of,
-        "created_by": task.created_by,
-        "created_at": made.created_at[task.id],
-        "finished_at": None,
-    }
-
-
-def shown_first(task: NewTask) -> TaskInstance:
-    return TaskInstance(
-        id=ids.instance_of(task.id, 1),
-        task_id=task.id,
-        seq=1,
-        attempt=1,
-        status=InstanceStatus.PENDING.value,
-        held_reason=None,
-        priority=task.priority,
-        due_at=task.due_at,
-        agent=None,
-        target_agent=None,
-        cancel_requested=False,
-        reserved_at=None,
-        started_at=None,
-        finished_at=None,
-        exit_code=None,
-        signal=None,
-        reason=None,
-        message=None,
-    )
 
 
 def _no_task() -> NotFound:

@@ -41,6 +41,8 @@ _BY_KEY = {
     b"enable_material": b"off",
     b"enable_bitmapscan": b"off",
 }
+# Along an index in its order, and no further than is wanted.
+_ALONG = {b"enable_bitmapscan": b"off", b"enable_sort": b"off"}
 
 
 def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
@@ -55,11 +57,13 @@ def _reset(names: Iterable[bytes]) -> tuple[bytes, ...]:
 class Lane(Enum):
     """How a session plans and commits; one that is borrowed for another lane is switched first."""
 
-    ORDINARY = _reset([*_BY_KEY, b"synchronous_commit"])
+    ORDINARY = _reset([*_BY_KEY, *_ALONG, b"synchronous_commit"])
     # Planned once and for all, by key: for statements that name every row they touch, however many there are.
-    PLANNED = (*_set(_BY_KEY), *_reset([b"synchronous_commit"]))
+    PLANNED = (*_set(_BY_KEY), *_reset([*_ALONG, b"synchronous_commit"]))
     # The same, and a crash of the database may forget what was committed last: for what is harmless to lose.
-    FORGETFUL = _set({**_BY_KEY, b"synchronous_commit": b"off"})
+    FORGETFUL = (*_set({**_BY_KEY, b"synchronous_commit": b"off"}), *_reset(_ALONG))
+    # Planned once and for all, in the order of an index: for lists, which stop long before its end.
+    WALKING = (*_set({**_BY_KEY, **_ALONG}), *_reset([b"synchronous_commit"]))
 
 
 class Values(list[V]):

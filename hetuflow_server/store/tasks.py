@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 from hetuflow_core.ids import range_of
@@ -91,29 +90,13 @@ CASE WHEN t.finished_at IS NOT NULL THEN t.reason
      ELSE coalesce((SELECT i.held_reason FROM sched_task_instance i
                     WHERE i.task_id = t.id AND i.status = 'held' LIMIT 1), t.reason) END"""
 
-_COLUMNS = f"""
+COLUMNS = f"""
 t.id, n.name AS namespace, j.name AS job, t.job_id, t.job_version, {_SHOWN_STATUS} AS status,
 {_SHOWN_REASON} AS reason, t.params, t.priority, t.fire_at, t.due_at, t.attempts, t.losses, t.exit_code,
 t.output, t.retry_of, t.created_by, t.created_at, t.finished_at, t.flow_run_id, t.flow_node, t.map_index"""
 
-_FROM = """
+FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
-
-_FILTER = """
-WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
-  AND (%(job)s::text IS NULL OR j.name = %(job)s)
-  AND (%(since)s::uuid IS NULL OR t.id >= %(since)s)
-  AND (%(before)s::uuid IS NULL OR t.id < %(before)s)"""
-
-_LIST = f"""
-SELECT * FROM (SELECT {_COLUMNS} {_FROM} {_FILTER}) shown
-WHERE %(status)s::text IS NULL OR status = %(status)s
-ORDER BY id DESC LIMIT %(limit)s"""
-
-_COUNT = f"""
-SELECT count(*) FROM (
-  SELECT FROM (SELECT {_SHOWN_STATUS} AS status {_FROM} {_FILTER}) shown
-  WHERE %(status)s::text IS NULL OR status = %(status)s LIMIT %(cap)s) counted"""
 
 _INSTANCES = """
 SELECT i.id, i.task_id, i.seq, i.attempt, i.status, i.held_reason, i.priority, i.due_at, a.name AS agent,
@@ -124,26 +107,6 @@ FROM sched_task_instance_all i LEFT JOIN sched_agent a ON a.id = i.agent_id
 WHERE {condition} ORDER BY i.seq"""
 _INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s")
 _INSTANCE = _INSTANCES.format(condition="i.id = %(id)s")
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFilter:
-    namespace: str | None = None
-    job: str | None = None
-    status: str | None = None
-    since: UUID | None = None
-    before: UUID | None = None
-    # Those that may be looked in; None: all.
-    namespaces: Sequence[str] | None = None
-
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "namespaces": self.namespaces,
-            "job": self.job,
-            "status": self.status,
-            "since": self.since,
-            "before": self.before,
-        }
 
 
 async def lock_tasks(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, LockedTask]:
@@ -179,7 +142,7 @@ async def live_instances(
 
 async def task_detail(connection: Connection, id_: UUID) -> TaskDetail | None:
     row = (
-        await connection.exec_driver_sql(f"SELECT {_COLUMNS} {_FROM} WHERE t.id = %(id)s", {"id": id_})
+        await connection.exec_driver_sql(f"SELECT {COLUMNS} {FROM} WHERE t.id = %(id)s", {"id": id_})
     ).one_or_none()
     if row is None:
         return None
@@ -190,7 +153,7 @@ async def task_detail(connection: Connection, id_: UUID) -> TaskDetail | None:
 
 async def tasks_by_id(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Task]:
     rows = await connection.exec_driver_sql(
-        f"SELECT {_COLUMNS} {_FROM} WHERE t.id = ANY(%(ids)s::uuid[])",
+        f"SELECT {COLUMNS} {FROM} WHERE t.id = ANY(%(ids)s::uuid[])",
         {"ids": list(ids)},
     )
     return {row.id: Task(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
@@ -207,17 +170,6 @@ async def instance_by_id(connection: Connection, id_: UUID) -> tuple[TaskInstanc
         {"id": id_},
     )
     return TaskInstance(**row._mapping), namespace.scalar_one()  # noqa: SLF001 - a row's public name
-
-
-async def list_tasks(connection: Connection, wanted: TaskFilter, limit: int) -> list[Task]:
-    """Return tasks, newest first."""
-    rows = await connection.exec_driver_sql(_LIST, {**wanted.parameters(), "limit": limit})
-    return [Task(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
-
-
-async def count_tasks(connection: Connection, wanted: TaskFilter, cap: int) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {**wanted.parameters(), "cap": cap})
-    return int(row.scalar_one())
 
 
 async def target_of(connection: Connection, task_id: UUID) -> UUID | None:

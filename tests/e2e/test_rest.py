@@ -122,6 +122,22 @@ def test_lists_are_paged_filtered_and_counted(lone_server: System) -> None:
     assert [task.id for task in cancelled] == [tasks[0].id]
     later = datetime.now(UTC) + timedelta(minutes=1)
     assert list(lone_server.client.tasks(job=job.name, since=later)) == []
+    oldest = lone_server.client.tasks(job=job.name, until=later, oldest_first=True, page_size=3)
+    assert [task.id for task in oldest] == [task.id for task in listed[::-1]]
+
+
+def test_what_a_list_does_not_know_is_refused_with_what_it_does(lone_server: System) -> None:
+    misspelt = lone_server.get("/api/v1/tasks?stauts=failed&job=x")
+    assert (misspelt.status_code, misspelt.json()["code"]) == (422, "query.invalid")
+    assert misspelt.json()["errors"] == [
+        {"field": "stauts", "message": "is not known here: did you mean status?"}
+    ]
+    sorted_otherwise = lone_server.get("/api/v1/tasks?sort=-creatd_at")
+    assert sorted_otherwise.json()["errors"][0]["message"].endswith('did you mean "-created_at"?')
+    assert lone_server.get("/api/v1/tasks?label=nonsense").status_code == 422
+    assert (
+        lone_server.get("/api/v1/system/info?x=1").json()["errors"][0]["message"].endswith("it takes none.")
+    )
 
 
 def test_retry_makes_a_new_task_of_a_finished_one(lone_server: System) -> None:

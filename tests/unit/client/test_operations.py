@@ -133,12 +133,26 @@ def test_run_many() -> None:
 
 def test_tasks_by_every_filter() -> None:
     script = Script(page(a_task(Task)))
-    script.play(operations.tasks(namespace="a", job="b", status="failed", since=AT, page_size=20))
+    script.play(
+        operations.tasks(
+            namespace="a",
+            job="b",
+            status="failed",
+            since=AT,
+            until=AT,
+            labels={"team": "data"},
+            oldest_first=True,
+            page_size=20,
+        )
+    )
     assert dict(script.asked[0].query) == {
         "namespace": "a",
         "job": "b",
         "status": "failed",
         "since": "2026-07-01T00:00:00Z",
+        "until": "2026-07-01T00:00:00Z",
+        "label": "team=data",
+        "sort": "created_at",
         "limit": "20",
     }
 

@@ -1,0 +1,72 @@
+"""Looking at tasks, page by page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+from uuid import UUID
+
+from hetuflow_core.errors import Invalid
+from hetuflow_core.resources import Task
+from hetuflow_core.states import TaskStatus
+from hetuflow_server.services.principals import Principal
+from hetuflow_server.store import task_lists as store
+from hetuflow_server.store.database import Database, Lane
+from hetuflow_server.store.task_lists import TaskFilter, Total, Walk
+
+# Running is shown from an instance, and never stored.
+STATUSES: Final = frozenset(TaskStatus) | {"running"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a page begins: behind this task. What was counted for the first page holds for all."""
+
+    id: UUID
+    total: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPage:
+    tasks: list[Task]
+    next: Place | None
+    total: Total
+
+
+class TaskLists:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(
+        self,
+        principal: Principal,
+        wanted: TaskFilter,
+        *,
+        limit: int,
+        cap: int,
+        place: Place | None = None,
+        oldest_first: bool = False,
+    ) -> TaskPage:
+        """Return up to `limit` tasks, and where to go on; there may be a next page behind a short one."""
+        wanted = within_reach(principal, wanted)
+        async with self._database.transaction(Lane.WALKING) as connection:
+            scope = await store.scope_of(connection, wanted)
+            walk = Walk(scope, wanted, oldest_first=oldest_first, position=place.id if place else None)
+            found = await store.find(connection, walk, limit)
+            tasks = await store.shown(connection, found.ids)
+            if place is None:
+                total = await store.count(connection, replace(walk, position=None), cap)
+            else:
+                total = Total(place.total, place.capped)
+        # What has changed between two statements is not what was asked for any more.
+        fitting = [task for task in tasks if wanted.status is None or task.status == wanted.status]
+        next_ = None if found.position is None else Place(found.position, total.count, total.capped)
+        return TaskPage(fitting, next_, total)
+
+
+def within_reach(principal: Principal, wanted: TaskFilter) -> TaskFilter:
+    """Return the filter as far as the asker may look; refuse a status that there is none of."""
+    if wanted.status is not None and wanted.status not in STATUSES:
+        raise Invalid(f"There is no task status {wanted.status}: use one of {', '.join(sorted(STATUSES))}.")
+    return replace(wanted, namespaces=principal.reach(wanted.namespace))
