@@ -32,6 +32,7 @@ from bench.figures import (
     lists,
     log_ingest,
     noop_rate,
+    peers,
     schedule_arithmetic,
     schedule_ticks,
     start_latency,
@@ -40,6 +41,7 @@ from bench.figures import (
     waiting_agents,
 )
 from bench.machine import inspect_machine
+from bench.peers.installing import install_all
 from bench.results import Failure, Measured, Results, save
 from bench.system import NotStarted, System
 from hetuflow_core.errors import HetuflowError
@@ -53,6 +55,7 @@ FIGURES: dict[str, Measure] = {
     "precision": start_precision.measure,
     "create": creation.measure,
     "noop": noop_rate.measure,
+    "peers": peers.measure,
     "due-at-once": due_at_once.measure,
     "agent": agent_rate.measure,
     "flows": flows.measure,
@@ -75,6 +78,7 @@ class Options:
     figures: Sequence[str]
     pace: Pace
     json: Path
+    install: bool = False
 
 
 def parse(arguments: Sequence[str]) -> Options:
@@ -95,13 +99,18 @@ def parse(arguments: Sequence[str]) -> Options:
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help=f"what to write, instead of a new file in {_RESULTS}/"
     )
+    parser.add_argument(
+        "--install", action="store_true", help="with peers: install what they need, instead of measuring"
+    )
     given = parser.parse_args(arguments)
+    if given.install and given.figures != ["peers"]:
+        parser.error("--install goes with the figure peers alone")
     unknown = [name for name in given.figures if name not in FIGURES]
     if unknown:
         parser.error(f"there is no figure {unknown[0]}: choose from {', '.join(FIGURES)}")
     wanted = given.figures or FIGURES
     file = given.json or _RESULTS / f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}.json"
-    return Options([name for name in FIGURES if name in wanted], given.pace, file)
+    return Options([name for name in FIGURES if name in wanted], given.pace, file, given.install)
 
 
 def run(options: Options) -> Results:
@@ -139,6 +148,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:
+        if options.install:
+            install_all(lambda what: print(what, file=sys.stderr, flush=True))
+            return 0
         results = run(options)
     except NotStarted as error:
         print(f"bench: {error}", file=sys.stderr)

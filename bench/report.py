@@ -23,7 +23,7 @@ _BEGIN, _END = "<!-- figures: begin -->", "<!-- figures: end -->"
 
 def table(figures: Sequence[Figure]) -> str:
     """Write all lines as one Markdown table with aligned columns."""
-    rows = [_HEADER]
+    rows: list[tuple[str, ...]] = [_HEADER]
     for figure in figures:
         rows += map(_cells, figure.lines)
         rows += ((skip.what, f"skipped: {skip.why}", *[_NOTHING] * 6) for skip in figure.skipped)

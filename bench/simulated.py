@@ -47,7 +47,8 @@ class SimulatedAgent:
         _registered.decode(await self._ask("register", m.MessageKind.REGISTER, asked))
 
     async def poll(self, wait_ms: int) -> list[m.Assignment]:
-        asked = m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms)
+        """Wait for work that is due: what is taken ahead would have to be kept until its time."""
+        asked = m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms, prefetch_ms=0)
         return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.assignments
 
     async def poll_for_cancels(self, wait_ms: int) -> list[m.Cancel]:

@@ -120,11 +120,15 @@ class System:
             hetuflow.apply([document])
             return str(hetuflow.job("default", document["name"]).id)
 
-    def migrated_database(self, name: str) -> str:
-        """Make a database of the same schema in the same cluster, with no server; return its address."""
+    def empty_database(self, name: str) -> str:
+        """Make a database in the same cluster; return its address."""
         with psycopg.connect(self._database_url, autocommit=True) as connection:
             connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-        url = self._postgres.url_of(name)
+        return self._postgres.url_of(name)
+
+    def migrated_database(self, name: str) -> str:
+        """Make a database of the same schema, with no server; return its address."""
+        url = self.empty_database(name)
         self._run("db", "upgrade", database_url=url)
         return url
 

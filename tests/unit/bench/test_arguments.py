@@ -31,6 +31,14 @@ def test_there_is_one_pace(capsys: pytest.CaptureFixture[str]) -> None:
     assert "not allowed with" in capsys.readouterr().err
 
 
+def test_only_peers_are_installed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert parse(["peers", "--install"]).install
+    for arguments in (["--install"], ["noop", "--install"], ["peers", "noop", "--install"]):
+        with pytest.raises(SystemExit):
+            parse(arguments)
+        assert "peers alone" in capsys.readouterr().err
+
+
 def test_sizes_go_with_the_pace() -> None:
     assert [pace.sized("few", "more", "many") for pace in (QUICK, USUAL, FULL)] == ["few", "more", "many"]
 
