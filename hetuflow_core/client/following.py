@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 from urllib.parse import quote
 from uuid import UUID
@@ -20,6 +21,7 @@ from hetuflow_core.client.exchange import (
     Request,
     Stream,
 )
+from hetuflow_core.client.operations import _query as queried
 from hetuflow_core.client.problems import decoded, error_of
 from hetuflow_core.client.retrying import pause_before_next
 from hetuflow_core.client.sse import Event, EventParser
@@ -43,16 +45,23 @@ class LogEnd(msgspec.Struct, frozen=True):
     exit_code: int | None = None
 
 
-def follow_logs(instance_id: UUID | str) -> Stream[LogPiece | LogEnd]:
-    """The log from its beginning, live; the last item is a `LogEnd`.
+def follow_logs(
+    instance_id: UUID | str,
+    stream: str | None = None,
+    *,
+    tail: int | None = None,
+    since: datetime | None = None,
+) -> Stream[LogPiece | LogEnd]:
+    """The log, live, from its beginning or its last lines or a time on; the last item is a `LogEnd`.
 
     A lost connection is taken up again where it broke off, so that nothing comes twice.
     """
+    query = queried({"stream": stream, "tail": tail, "since": since})
     position: str | None = None
     heard_at: float | None = None
     failures = 0
     while True:
-        reply: Answer | NoAnswer = yield Open(_request(instance_id, position))
+        reply: Answer | NoAnswer = yield Open(_request(instance_id, query, position))
         if isinstance(reply, Answer) and reply.good:
             parser = EventParser(position)
             heard_at = yield Now()
@@ -85,12 +94,12 @@ def _pause_or_give_up(reply: Answer | NoAnswer, failures: int, heard_at: float |
     return pause
 
 
-def _request(instance_id: UUID | str, position: str | None) -> Request:
+def _request(instance_id: UUID | str, query: tuple[tuple[str, str], ...], position: str | None) -> Request:
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     if position is not None:
         headers["Last-Event-ID"] = position
     path = f"/task-instances/{quote(str(instance_id), safe='')}/logs/stream"
-    return Request("GET", path, headers=headers, repeatable=True)
+    return Request("GET", path, query, headers=headers, repeatable=True)
 
 
 def _item(event: Event, answer: Answer) -> LogPiece | LogEnd | None:

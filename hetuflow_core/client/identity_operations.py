@@ -29,6 +29,7 @@ from hetuflow_core.identities import (
     RevokeRequest,
     RotateRequest,
     User,
+    UserChange,
     UserRequest,
 )
 from hetuflow_core.resources import Page
@@ -61,6 +62,13 @@ def set_password(name: str, password: str | None) -> Plan[User]:
     """Give a user another password, or none."""
     request = PasswordRequest(password)
     return (yield from _post(f"{_user_path(name)}/password", request, User, repeatable=True))
+
+
+def change_user(name: str, *, display_name: str | None) -> Plan[User]:
+    """Set how people call a user; None takes it away."""
+    body = msgspec.json.encode(UserChange(display_name))
+    answer = yield from answered(Request("PATCH", _user_path(name), body=body, repeatable=True))
+    return decoded(answer, User)
 
 
 def disable_user(name: str) -> Plan[User]:

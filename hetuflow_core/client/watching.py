@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -32,17 +33,47 @@ def wait(task_id: UUID | str, timeout: float | None = None) -> Plan[TaskDetail]:
         yield from gaze.rest()
 
 
-def follow(task_id: UUID | str) -> Stream[TaskInstance | LogPiece | LogEnd | TaskDetail]:
-    """The logs of all attempts, live: each begins with its instance; the last item is the ended task."""
+def watch(task_id: UUID | str) -> Stream[TaskDetail]:
+    """The task as it is, and again whenever it has changed; the last item is the ended task."""
+    gaze = _Gaze(task_id)
+    last: TaskDetail | None = None
+    while True:
+        found = yield from gaze.look()
+        if found is not None and found != last:
+            last = found
+            yield Emit(found)
+            gaze.refresh()
+        if found is not None and found.status in TASK_TERMINAL:
+            return
+        yield from gaze.rest()
+
+
+def follow(
+    task_id: UUID | str,
+    stream: str | None = None,
+    *,
+    newest: bool = False,
+    tail: int | None = None,
+    since: datetime | None = None,
+) -> Stream[TaskInstance | LogPiece | LogEnd | TaskDetail]:
+    """The logs of all attempts, live: each begins with its instance; the last item is the ended task.
+
+    With `newest` they begin with the newest attempt there is now. `tail` and `since` are about the first
+    that is followed: those after it are shown whole.
+    """
     gaze = _Gaze(task_id)
     followed: set[UUID] = set()
     while True:
         found = yield from gaze.look()
         fresh = [one for one in found.instances if one.id not in followed] if found is not None else []
+        if newest and fresh:
+            followed |= {one.id for one in fresh[:-1]}
+            fresh, newest = fresh[-1:], False
         for instance in fresh:
             yield Emit(instance)
-            yield from follow_logs(instance.id)
+            yield from follow_logs(instance.id, stream, tail=tail, since=since)
             followed.add(instance.id)
+            tail = since = None
         if fresh:
             # What was found is old by now.
             gaze.refresh()

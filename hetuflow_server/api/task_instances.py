@@ -100,10 +100,17 @@ async def follow_logs(
     principal: NamedDependency[Principal],
     log_reading: NamedDependency[LogReading],
     access: NamedDependency[Access],
+    stream: Annotated[str | None, QueryParameter(description="stdout or stderr; all if not given.")] = None,
+    tail: Annotated[
+        int | None, QueryParameter(ge=1, le=MOST_TAIL_LINES, description="From the last lines on.")
+    ] = None,
+    since: Annotated[datetime | None, QueryParameter(description="From what arrived since then on.")] = None,
 ) -> ServerSentEvent:
     """The log as it grows: `log` events, then one `end` event. Last-Event-ID resumes behind an event."""
+    wanted = LogQuery(stream, tail=tail, since=since)
+    _check(wanted)
     await log_reading.instance(principal, instance_id)
-    pieces = log_reading.follow(principal, instance_id, request.headers.get("last-event-id"))
+    pieces = log_reading.follow(principal, instance_id, request.headers.get("last-event-id"), wanted)
 
     async def let_in() -> bool:
         """Whether who follows may still do so: a key that was revoked shows nothing more."""

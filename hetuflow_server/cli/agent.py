@@ -9,7 +9,7 @@ import click
 
 from hetuflow_core.agent_commands import LIVE_STATES, AgentConfiguration, CommandState
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.errors import Conflict, Invalid
+from hetuflow_core.errors import Conflict
 from hetuflow_core.resources import AgentCommand, AgentDetail
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.cli.agent_token import token_group
@@ -17,6 +17,8 @@ from hetuflow_server.cli.agent_view import agent_details, agent_table, command_d
 from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import limit_option, page_size, take
+from hetuflow_server.cli.naming import named_agent
+from hetuflow_server.cli.params import parse_labels
 
 # Long enough for an agent that waits in a poll, which is any that has a connection.
 _ANSWER_SECONDS = 10.0
@@ -47,7 +49,7 @@ def list_agents(invocation: Invocation, *, status: str | None, labels: tuple[str
 
     Example: hetuflow agent list --status draining -l zone=eu
     """
-    wanted = _pairs(labels, "--label")
+    wanted = parse_labels(labels)
     with invocation.client() as client:
         agents = client.agents(status=status, labels=wanted, page_size=page_size(limit))
         found = take(invocation, agents, limit)
@@ -63,7 +65,7 @@ def get_agent(invocation: Invocation, name: str) -> None:
     Example: hetuflow agent get worker-1
     """
     with invocation.client() as client:
-        agent = client.agent(name)
+        agent = named_agent(client, name)
     _show_agent(invocation, agent)
 
 
@@ -72,7 +74,7 @@ def _decision(command: str, summary: str, decide: Callable[[Hetuflow, UUID], Age
 
     def run(invocation: Invocation, name: str) -> None:
         with invocation.client() as client:
-            agent = decide(client, client.agent(name).id)
+            agent = decide(client, named_agent(client, name).id)
         _show_agent(invocation, agent)
 
     run.__doc__ = f"{summary}\n\nExample: hetuflow agent {command} worker-1\n"
@@ -113,7 +115,7 @@ def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
     if lose_running:
         invocation.sure(f"Kick the agent {name} and run its work elsewhere, though it may still be running?")
     with invocation.client() as client:
-        agent = client.kick_agent(client.agent(name).id, lose_running=lose_running)
+        agent = client.kick_agent(named_agent(client, name).id, lose_running=lose_running)
     _show_agent(invocation, agent)
 
 
@@ -127,7 +129,7 @@ def delete(invocation: Invocation, name: str) -> None:
     Example: hetuflow agent delete worker-1
     """
     with invocation.client() as client:
-        agent = client.agent(name)
+        agent = named_agent(client, name)
         invocation.sure(f"Forget the agent {name}?")
         client.delete_agent(agent.id)
     invocation.tell_deleted("Agent", name)
@@ -144,7 +146,7 @@ def shutdown(invocation: Invocation, name: str, now: bool, seconds: float) -> No
     Example: hetuflow agent shutdown worker-1 --now
     """
     with invocation.client() as client:
-        command = client.shutdown_agent(client.agent(name).id, now=now)
+        command = client.shutdown_agent(named_agent(client, name).id, now=now)
         _await(invocation, client, command, seconds)
 
 
@@ -182,7 +184,7 @@ def configure(
     """
     wanted = AgentConfiguration(
         slots=slots,
-        labels={} if no_labels else _pairs(labels, "--label") or None,
+        labels={} if no_labels else parse_labels(labels) or None,
         taints=[] if no_taints else list(taints) or None,
         log_level=log_level,  # type: ignore[arg-type]  # one of click's choices
         reset=reset,
@@ -190,7 +192,7 @@ def configure(
     if wanted == AgentConfiguration():
         raise click.UsageError("Say what to change: --slots, --label, --taint, --log-level or --reset.")
     with invocation.client() as client:
-        command = client.configure_agent(client.agent(name).id, wanted)
+        command = client.configure_agent(named_agent(client, name).id, wanted)
         _await(invocation, client, command, seconds)
 
 
@@ -204,7 +206,7 @@ def metrics(invocation: Invocation, name: str, seconds: float) -> None:
     Example: hetuflow agent metrics worker-1 -o json
     """
     with invocation.client() as client:
-        command = client.agent_metrics(client.agent(name).id)
+        command = client.agent_metrics(named_agent(client, name).id)
         _await(invocation, client, command, seconds)
 
 
@@ -234,7 +236,7 @@ def commands(
             invocation.show(command, human=lambda: command_details(command), brief=[command.id])
             return
         listed = client.agent_commands(
-            agent_id=None if name is None else client.agent(name).id,
+            agent_id=None if name is None else named_agent(client, name).id,
             state=CommandState.DEAD.value if dead else state,
             page_size=page_size(limit),
         )
@@ -261,13 +263,3 @@ def _await(invocation: Invocation, client: Hetuflow, command: AgentCommand, seco
             f"The agent has not answered yet: `hetuflow agent commands {command.agent}` shows when it does."
         )
     invocation.show(command, human=lambda: command_details(command), brief=[command.id])
-
-
-def _pairs(given: tuple[str, ...], option: str) -> dict[str, str]:
-    pairs = {}
-    for one in given:
-        key, separator, value = one.partition("=")
-        if not separator or not key:
-            raise Invalid(f"{one!r} is no label: write {option} key=value.")
-        pairs[key] = value
-    return pairs

@@ -69,6 +69,19 @@ def list_tokens(invocation: Invocation, limit: int) -> None:
     invocation.show(found, human=lambda: [_table(found)], brief=[one.id for one in found])
 
 
+@token_group.command("get")
+@click.argument("token_id", metavar="ID", type=click.UUID)
+@server_command
+def get_token(invocation: Invocation, token_id: object) -> None:
+    """Show one token, without the token itself.
+
+    Example: hetuflow agent token get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    """
+    with invocation.client() as client:
+        found = client.agent_token(str(token_id))
+    invocation.show(found, human=lambda: [_table([found])], brief=[found.id])
+
+
 @token_group.command("revoke")
 @click.argument("token_id", metavar="ID", type=click.UUID)
 @YES

@@ -61,6 +61,21 @@ def list_days(invocation: Invocation, name: str, year: int | None) -> None:
     invocation.show(found, human=lambda: [_days_table(found)], brief=[str(day.date) for day in found])
 
 
+@calendar_group.command("edit")
+@click.argument("name")
+@server_command
+def edit_calendar(invocation: Invocation, name: str) -> None:
+    """Change a calendar in your editor; schedules that use it follow at once.
+
+    Example: hetuflow calendar edit closed
+    """
+    with invocation.client() as client:
+        found = client.calendar(invocation.namespace, name)
+        changes = load("hetuflow_server.cli.editing:edited")(f"calendar {name}", found.spec)
+        changed = client.change_calendar(found.namespace, name, changes)
+    invocation.show(changed, human=lambda: [f"Calendar {changed.namespace}/{name} is changed."], brief=[name])
+
+
 @calendar_group.command("delete")
 @click.argument("name")
 @YES
@@ -78,7 +93,7 @@ def delete_calendar(invocation: Invocation, name: str) -> None:
 
 def _table(calendars: Sequence[Calendar]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("VERSION", Kind.NUMBER),
         Column("UPDATED", Kind.TIME),

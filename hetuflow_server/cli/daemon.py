@@ -153,7 +153,7 @@ def _show(invocation: Invocation, daemon: DaemonDetail) -> None:
 
 def _table(daemons: Sequence[Daemon]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("JOB"),
         Column("NAME"),
         Column("STATE", Kind.STATUS),

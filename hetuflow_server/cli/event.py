@@ -11,12 +11,12 @@ import click
 import msgspec
 
 from hetuflow_core.event_resources import Event, EventDetail
+from hetuflow_server.cli.instants import parse_since
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
 from hetuflow_server.cli.params import parse_params
 from hetuflow_server.cli.structured import as_line
-from hetuflow_server.cli.task import parse_since
 
 _TASK_VARIABLE = "HETUFLOW_TASK_ID"
 
@@ -155,7 +155,7 @@ def _id(id_: UUID | None) -> str | None:
 def _table(events: Sequence[Event]) -> Table:
     columns = [
         Column("ID", Kind.ID),
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("KEY"),
         Column("SOURCE"),

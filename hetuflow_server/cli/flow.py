@@ -1,4 +1,4 @@
-"""`hetuflow flow list | get | graph | cancel | retry | approve | reject | skip | mark-success`."""
+"""`hetuflow flow list | get | graph | tasks | cancel | retry | approve | reject | skip | mark-success`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ from hetuflow_core.states import FlowRunStatus
 from hetuflow_server.cli.flow_view import details, drawing, table
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
+from hetuflow_server.cli.naming import run_meant
+from hetuflow_server.cli.task_view import node_table
 
 _comment_option = click.option("-m", "--comment", metavar="TEXT", help="What to say along with it.")
+# The newest run is meant by the name of its flow where nothing is lost if it is another.
 _run_argument = click.argument("run_id", metavar="ID", type=click.UUID)
+_which_argument = click.argument("which", metavar="ID|FLOW")
 _node_argument = click.argument("node", metavar="NODE")
 
 
@@ -45,29 +49,52 @@ def list_runs(
 
 
 @flow_group.command("get")
-@_run_argument
+@_which_argument
 @server_command
-def get_run(invocation: Invocation, run_id: UUID) -> None:
+def get_run(invocation: Invocation, which: str) -> None:
     """Show a run and how each of its nodes stands.
+
+    FLOW stands for its newest run.
 
     Example: hetuflow flow get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        run = client.flow_run(run_id)
+        run = client.flow_run(run_meant(invocation, client, which))
     invocation.show(run, human=lambda: details(run), brief=[run.id])
 
 
 @flow_group.command("graph")
-@_run_argument
+@_which_argument
 @server_command
-def graph(invocation: Invocation, run_id: UUID) -> None:
+def graph(invocation: Invocation, which: str) -> None:
     """Draw a run: a line for each node, with edges between them.
 
-    Example: hetuflow flow graph 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    FLOW stands for its newest run.
+
+    Example: hetuflow flow graph etl
     """
     with invocation.client() as client:
-        run = client.flow_run(run_id)
+        run = client.flow_run(run_meant(invocation, client, which))
     _show_graph(invocation, run)
+
+
+@flow_group.command("tasks")
+@_which_argument
+@click.option("--node", metavar="NAME", help="Only those of this node.")
+@limit_option
+@server_command
+def list_flow_tasks(invocation: Invocation, which: str, node: str | None, limit: int) -> None:
+    """List the tasks of a run, or of one of its nodes; `hetuflow task logs` shows what they wrote.
+
+    FLOW stands for its newest run.
+
+    Example: hetuflow flow tasks etl --node clean
+    """
+    with invocation.client() as client:
+        run_id = run_meant(invocation, client, which)
+        tasks = client.flow_tasks(run_id, node=node, page_size=page_size(limit))
+        found = take(invocation, tasks, limit)
+    invocation.show(found, human=lambda: [node_table(found)], brief=[task.id for task in found])
 
 
 @flow_group.command("cancel")
@@ -105,58 +132,64 @@ def retry(invocation: Invocation, run_id: UUID, whole: bool) -> None:
 
 
 @flow_group.command("approve")
-@_run_argument
+@_which_argument
 @_node_argument
 @_comment_option
 @server_command
-def approve(invocation: Invocation, run_id: UUID, node: str, comment: str | None) -> None:
+def approve(invocation: Invocation, which: str, node: str, comment: str | None) -> None:
     """Let a run go on that waits for approval at this node.
 
-    Example: hetuflow flow approve 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f load-it -m "Looks good."
+    FLOW stands for its newest run.
+
+    Example: hetuflow flow approve etl load-it -m "Looks good."
     """
     with invocation.client() as client:
+        run_id = run_meant(invocation, client, which)
         _show_graph(invocation, client.approve_node(run_id, node, comment))
 
 
 @flow_group.command("reject")
-@_run_argument
+@_which_argument
 @_node_argument
 @_comment_option
 @server_command
-def reject(invocation: Invocation, run_id: UUID, node: str, comment: str | None) -> None:
+def reject(invocation: Invocation, which: str, node: str, comment: str | None) -> None:
     """Let this node fail, which waits for approval.
 
     Example: hetuflow flow reject 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f load-it -m "Too few rows."
     """
     with invocation.client() as client:
+        run_id = run_meant(invocation, client, which)
         _show_graph(invocation, client.reject_node(run_id, node, comment))
 
 
 @flow_group.command("skip")
-@_run_argument
+@_which_argument
 @_node_argument
 @_comment_option
 @server_command
-def skip(invocation: Invocation, run_id: UUID, node: str, comment: str | None) -> None:
+def skip(invocation: Invocation, which: str, node: str, comment: str | None) -> None:
     """Skip a node that has not ended; what runs of it is cancelled.
 
     Example: hetuflow flow skip 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f report
     """
     with invocation.client() as client:
+        run_id = run_meant(invocation, client, which)
         _show_graph(invocation, client.skip_node(run_id, node, comment))
 
 
 @flow_group.command("mark-success")
-@_run_argument
+@_which_argument
 @_node_argument
 @_comment_option
 @server_command
-def mark_success(invocation: Invocation, run_id: UUID, node: str, comment: str | None) -> None:
+def mark_success(invocation: Invocation, which: str, node: str, comment: str | None) -> None:
     """Take a node that has not ended for succeeded; what runs of it is cancelled.
 
     Example: hetuflow flow mark-success 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f report -m "Done by hand."
     """
     with invocation.client() as client:
+        run_id = run_meant(invocation, client, which)
         _show_graph(invocation, client.mark_node(run_id, node, comment))
 
 

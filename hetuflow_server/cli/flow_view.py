@@ -27,7 +27,7 @@ SIGNS: Final = {
 def table(runs: Sequence[FlowRun]) -> Table:
     columns = [
         Column("ID", Kind.ID),
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("FLOW"),
         Column("STATUS", Kind.STATUS),
         Column("OPEN", Kind.NUMBER),

@@ -1,4 +1,4 @@
-"""`hetuflow job list | get | run | enable | disable | delete`."""
+"""`hetuflow job list | get | create | edit | versions | run | next | enable | disable | delete`."""
 
 from __future__ import annotations
 
@@ -9,32 +9,41 @@ import click
 from hetuflow_core.resources import Job
 from hetuflow_server.cli.attending import attend
 from hetuflow_server.cli.common_options import YES
+from hetuflow_server.cli.instants import parse_coming
+from hetuflow_server.cli.interrupts import Choice, on_interrupt_option
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
 from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.naming import named_job
+from hetuflow_server.cli.new_job import job_document, schedule_document, timing_options
 from hetuflow_server.cli.outcome import EXPLAINED
-from hetuflow_server.cli.params import parse_params
+from hetuflow_server.cli.params import parse_labels, parse_params
 from hetuflow_server.cli.schedule_next import job_next
 
 
 @click.group("job", commands=[job_next])
 def job_group() -> None:
-    """List, show and run jobs; `hetuflow apply` makes them."""
+    """What can be run: list, show, make, change, run, pause and delete jobs; `hetuflow apply` takes files."""
 
 
 @job_group.command("list")
+@click.option(
+    "-l", "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only with it. Repeatable."
+)
 @limit_option
 @all_namespaces_option
 @server_command
-def list_jobs(invocation: Invocation, all_namespaces: bool, limit: int) -> None:
+def list_jobs(invocation: Invocation, labels: tuple[str, ...], all_namespaces: bool, limit: int) -> None:
     """List the jobs of a namespace.
 
-    Example: hetuflow job list -n team-a -o json
+    Example: hetuflow job list -n team-a -l tier=gold -o json
     """
     namespace = None if all_namespaces else invocation.namespace
+    wanted = parse_labels(labels)
     with invocation.client() as client:
-        found = take(invocation, client.jobs(namespace=namespace, page_size=page_size(limit)), limit)
+        jobs = client.jobs(namespace=namespace, labels=wanted, page_size=page_size(limit))
+        found = take(invocation, jobs, limit)
     invocation.show(found, human=lambda: [_table(found)], brief=[job.name for job in found])
 
 
@@ -49,8 +58,93 @@ def get_job(invocation: Invocation, name: str) -> None:
     Example: hetuflow job get nightly-report -o yaml
     """
     with invocation.client() as client:
-        job = client.job(invocation.namespace, name)
+        job = named_job(invocation, client, name)
     invocation.show(job, human=lambda: _details(job), brief=[job.id])
+
+
+@job_group.command("create")
+@click.argument("name")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
+@click.option("--script", metavar="FILE", help="A shell script to run instead of a command; it is copied.")
+@timing_options
+@click.option("--timeout", metavar="DURATION", help="Most time for one attempt, such as 10m.")
+@click.option("--attempts", type=click.IntRange(1, 100), metavar="N", help="Try it so often if it fails.")
+@click.option(
+    "-p", "params", multiple=True, metavar="NAME=VALUE", help="A param with its default. Repeatable."
+)
+@click.option("--dry-run", is_flag=True, help="Only print the job file, to keep and to apply.")
+@server_command
+def create_job(
+    invocation: Invocation,
+    /,
+    *,
+    name: str,
+    command: tuple[str, ...],
+    script: str | None,
+    timeout: str | None,
+    attempts: int | None,
+    params: tuple[str, ...],
+    dry_run: bool,
+    **timing: str | None,
+) -> None:
+    """Make a job of a command, and a schedule if a time is given.
+
+    It is refused if there is a job of this name. `hetuflow apply` changes jobs, and says more about them.
+
+    Example: hetuflow job create backup --cron "0 2 * * *" --attempts 3 -- ./backup.sh --all
+    """
+    document = job_document(
+        name,
+        command=command,
+        script=script,
+        schedule=schedule_document("main", timing),
+        params=parse_params(params),
+        timeout=timeout,
+        retry=None if attempts is None else {"max_attempts": attempts},
+    )
+    if invocation.given_namespace is not None:
+        document = {"kind": "job", "namespace": invocation.namespace, **document}
+    if dry_run:
+        click.echo(load("hetuflow_server.cli.as_yaml:as_yaml")(document))
+        return
+    with invocation.client() as client:
+        job = client.create_job(document)
+    _tell(invocation, job, "is created")
+
+
+@job_group.command("edit")
+@click.argument("name")
+@server_command
+def edit_job(invocation: Invocation, name: str) -> None:
+    """Change a job in your editor; what is saved is its next version.
+
+    $VISUAL or $EDITOR says which one. If somebody else changes the job meanwhile, nothing is saved.
+
+    Example: hetuflow job edit nightly-report
+    """
+    with invocation.client() as client:
+        job = named_job(invocation, client, name)
+        etag = client.job_etag(job.id)
+        changes = load("hetuflow_server.cli.editing:edited")(f"job {name}", job.spec)
+        changed = client.change_job(job.id, changes, etag=etag)
+    _tell(invocation, changed, f"is changed, version {changed.version}")
+
+
+@job_group.command("versions")
+@click.argument("name")
+@limit_option
+@server_command
+def list_versions(invocation: Invocation, name: str, limit: int) -> None:
+    """List what a job was, newest first; -o yaml shows each whole.
+
+    Example: hetuflow job versions nightly-report --limit 5
+    """
+    with invocation.client() as client:
+        job = named_job(invocation, client, name)
+        found = take(invocation, client.job_versions(job.id, page_size=page_size(limit)), limit)
+    columns = [Column("VERSION", Kind.NUMBER), Column("CREATED", Kind.TIME), Column("BY")]
+    rows = [[one.version, one.created_at, one.created_by] for one in found]
+    invocation.show(found, human=lambda: [Table(columns, rows)], brief=[one.version for one in found])
 
 
 @job_group.command(
@@ -77,6 +171,8 @@ Example: hetuflow job run nightly-report -p who=me -p count=3 --logs
 @click.option("--logs", is_flag=True, help="Show what the task writes, live, and stay until it has ended.")
 @click.option("--idempotency-key", metavar="TEXT", help="With the same key there is one task only.")
 @click.option("--agent", metavar="NAME", help="The only agent that may take it.")
+@click.option("--at", metavar="TIME", help="Not before then: a time, or how long from now (10m, 2h).")
+@on_interrupt_option
 @server_command
 def run_job(
     invocation: Invocation,
@@ -88,20 +184,28 @@ def run_job(
     logs: bool,
     idempotency_key: str | None,
     agent: str | None,
+    at: str | None,
+    on_interrupt: Choice,
 ) -> int:
     if logs and invocation.output != "table":
         raise click.UsageError(
             "With --logs standard output belongs to the task: leave out -o, or use --wait instead."
         )
     given = parse_params(params)
+    run_at = None if at is None else parse_coming(at, invocation.clock.now(), "--at")
     with invocation.client() as client:
-        job = client.job(invocation.namespace, name)
+        job = named_job(invocation, client, name)
         task = client.run(
-            job.id, params=given, priority=priority, idempotency_key=idempotency_key, agent=agent
+            job.id,
+            params=given,
+            priority=priority,
+            run_at=run_at,
+            idempotency_key=idempotency_key,
+            agent=agent,
         )
         if wait or logs:
-            invocation.note(f"Task {task.id} is on its way; Ctrl-C leaves it running.")
-            return attend(invocation, client, task.id, logs=logs)
+            invocation.note(f"Task {task.id} is on its way.")
+            return attend(invocation, client, task.id, logs=logs, on_interrupt=on_interrupt)
     invocation.show(
         task,
         human=lambda: [f"Task {task.id} of {task.namespace}/{task.job} is {task.status}."],
@@ -119,7 +223,7 @@ def enable_job(invocation: Invocation, name: str) -> None:
     Example: hetuflow job enable nightly-report
     """
     with invocation.client() as client:
-        job = client.enable_job(client.job(invocation.namespace, name).id)
+        job = client.enable_job(named_job(invocation, client, name).id)
     _tell(invocation, job, "is enabled")
 
 
@@ -134,7 +238,7 @@ def disable_job(invocation: Invocation, name: str) -> None:
     Example: hetuflow job disable nightly-report
     """
     with invocation.client() as client:
-        job = client.disable_job(client.job(invocation.namespace, name).id)
+        job = client.disable_job(named_job(invocation, client, name).id)
     _tell(invocation, job, "is disabled")
 
 
@@ -150,7 +254,7 @@ def delete_job(invocation: Invocation, name: str) -> None:
     Example: hetuflow job delete nightly-report
     """
     with invocation.client() as client:
-        job = client.job(invocation.namespace, name)
+        job = named_job(invocation, client, name)
         schedules = len(job.spec.get("schedules") or ())
         with_them = f" and its {schedules} schedule{'s' if schedules > 1 else ''}" if schedules else ""
         invocation.sure(f"Delete the job {job.namespace}/{job.name}{with_them}?")
@@ -164,7 +268,7 @@ def _tell(invocation: Invocation, job: Job, state: str) -> None:
 
 def _table(jobs: Sequence[Job]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("VERSION", Kind.NUMBER),
         Column("ENABLED"),

@@ -18,6 +18,8 @@ class Kind(Enum):
     STATUS = auto()
     TIME = auto()
     NUMBER = auto()
+    # Where things are: left out on a terminal when all rows agree.
+    PLACE = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ def written(cell: Cell) -> str:
     if cell is None or cell == "":
         return "-"
     if isinstance(cell, datetime):
-        return cell.isoformat(timespec="seconds")
+        return cell.isoformat(timespec="seconds").replace("+00:00", "Z")
     text = " ".join(str(cell).split())
     return "".join(
         character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text

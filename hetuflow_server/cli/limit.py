@@ -97,7 +97,7 @@ def _show(invocation: Invocation, limit: Limit) -> None:
 
 def _table(limits: Sequence[Limit]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("MAX", Kind.NUMBER),
         Column("IN USE", Kind.NUMBER),

@@ -17,10 +17,14 @@ from hetuflow_server.cli.loading import load
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
     "diff": ("hetuflow_server.cli.apply:diff", "Show what applying files would change."),
-    "job": ("hetuflow_server.cli.job:job_group", "List, show, run, pause and delete jobs."),
+    "job": ("hetuflow_server.cli.job:job_group", "List, show, make, change, run, pause and delete jobs."),
     "schedule": (
         "hetuflow_server.cli.schedule:schedule_group",
-        "List, pause, resume and backfill schedules.",
+        "List, make, change, pause and resume schedules; see what comes.",
+    ),
+    "backfill": (
+        "hetuflow_server.cli.backfill:backfill_group",
+        "Run past fires of a schedule; see how far that has come.",
     ),
     "daemon": (
         "hetuflow_server.cli.daemon:daemon_group",
@@ -47,6 +51,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "status": ("hetuflow_server.cli.status:status", "Show the queue, the agents and the servers."),
     "login": ("hetuflow_server.cli.login:login", "Log in and remember it under a profile."),
     "logout": ("hetuflow_server.cli.login:logout", "Log out and forget a profile."),
+    "whoami": (
+        "hetuflow_server.cli.whoami:whoami",
+        "Show who the server takes you for, and what you may do.",
+    ),
     "profile": (
         "hetuflow_server.cli.profile:profile_group",
         "List and choose the servers you have logged in to.",
@@ -71,10 +79,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 # How --help sorts them; one that is not named here stands at the end.
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "What runs": ("apply", "job", "task", "flow", "schedule", "daemon", "event"),
+    "What runs": ("apply", "diff", "job", "task", "flow", "schedule", "backfill", "daemon", "event"),
     "What it needs": ("calendar", "limit", "secret", "webhook"),
-    "How it goes": ("status", "audit", "doctor"),
-    "Who may": ("login", "logout", "profile", "user", "key"),
+    "How it goes": ("status", "audit", "doctor", "selftest"),
+    "Who may": ("login", "logout", "whoami", "profile", "user", "key"),
     "Where it runs": ("dev", "server", "agent", "namespace", "db", "config"),
 }
 

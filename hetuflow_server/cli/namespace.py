@@ -10,6 +10,7 @@ from hetuflow_core.resources import Namespace
 from hetuflow_server.cli.cluster_view import namespace_details, namespace_table
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import limit_option, page_size, take
+from hetuflow_server.cli.params import parse_labels
 
 _weight = click.IntRange(1, 10_000)
 _label_option = click.option(
@@ -63,7 +64,7 @@ def create_namespace(invocation: Invocation, name: str, weight: int, labels: Seq
     Example: hetuflow namespace create team-a --weight 200 -l cost-centre=42
     """
     with invocation.client() as client:
-        _show(invocation, client.create_namespace(name, weight=weight, labels=_read_labels(labels)))
+        _show(invocation, client.create_namespace(name, weight=weight, labels=parse_labels(labels)))
 
 
 @namespace_group.command("set")
@@ -79,7 +80,7 @@ def set_namespace(invocation: Invocation, name: str, weight: int | None, labels:
     if weight is None and not labels:
         raise click.UsageError("Say what to change: --weight or --label.")
     with invocation.client() as client:
-        changed = client.set_namespace(name, weight=weight, labels=_read_labels(labels) if labels else None)
+        changed = client.set_namespace(name, weight=weight, labels=parse_labels(labels) if labels else None)
         _show(invocation, changed)
 
 
@@ -113,13 +114,3 @@ def unbind_namespace(invocation: Invocation, name: str) -> None:
 
 def _show(invocation: Invocation, namespace: Namespace) -> None:
     invocation.show(namespace, human=lambda: namespace_details(namespace), brief=[namespace.name])
-
-
-def _read_labels(given: Sequence[str]) -> dict[str, str]:
-    labels = {}
-    for one in given:
-        name, separator, value = one.partition("=")
-        if not separator:
-            raise click.UsageError(f"A label is NAME=VALUE, and {one!r} has no '='.")
-        labels[name] = value
-    return labels

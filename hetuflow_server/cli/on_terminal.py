@@ -33,6 +33,9 @@ _STYLES: Final[Mapping[str, str]] = {
 }
 
 _WIDEST: Final = 10_000
+_LONGEST_WORD: Final = 40
+# Between columns, as rich sets them.
+_GAP: Final = 2
 
 
 def show(blocks: Sequence[Block], *, now: datetime, file: TextIO) -> None:
@@ -44,7 +47,6 @@ def show(blocks: Sequence[Block], *, now: datetime, file: TextIO) -> None:
 
 
 def _print(console: Console, renderable: RenderableType) -> None:
-    # The terminal wraps what does not fit; rich would cut ids, and an id that is cut is useless.
     unbounded = console.options.update(width=_WIDEST)
     console.width = max(console.width, console.measure(renderable, options=unbounded).minimum)
     console.print(renderable)
@@ -68,17 +70,46 @@ def _renderable(block: Block, now: datetime) -> RenderableType:
 
 
 def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], now: datetime) -> RichTable:
-    table = RichTable(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
+    columns, rows = _without_common_places(columns, rows)
+    cells = [[_cell(cell, now) for cell in row] for row in rows]
+    least = [
+        _least_width(column, [row[number].plain for row in cells]) for number, column in enumerate(columns)
+    ]
+    # The terminal wraps what does not fit; rich would cut ids, and an id that is cut is useless.
+    table = RichTable(
+        box=None, pad_edge=False, header_style="bold", min_width=sum(least) + _GAP * (len(columns) - 1)
+    )
+    for column, width in zip(columns, least, strict=True):
         table.add_column(
             column.title,
             no_wrap=column.kind is not Kind.TEXT,
             overflow="fold",
+            min_width=width,
             justify="right" if column.kind is Kind.NUMBER else "left",
         )
-    for row in rows:
-        table.add_row(*(_cell(cell, now) for cell in row))
+    for row in cells:
+        table.add_row(*row)
     return table
+
+
+def _without_common_places(
+    columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
+) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
+    """Leave out what would say the same in every row; there is little room on a terminal."""
+    kept = [
+        number
+        for number, column in enumerate(columns)
+        if column.kind is not Kind.PLACE or not rows or len({row[number] for row in rows}) > 1
+    ]
+    return [columns[number] for number in kept], [[row[number] for number in kept] for row in rows]
+
+
+def _least_width(column: Column, cells: Sequence[str]) -> int:
+    """Lines of text are broken between words, not within them, unless those are very long."""
+    if column.kind is not Kind.TEXT:
+        return max(map(len, [column.title, *cells]))
+    words = [column.title, *(word for cell in cells for word in cell.split())]
+    return min(max(map(len, words)), _LONGEST_WORD)
 
 
 def _cell(cell: Cell, now: datetime) -> Text:

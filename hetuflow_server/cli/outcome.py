@@ -31,7 +31,7 @@ With --wait or --logs the exit code is the task's own:
   124       failed because it took too long
   128+N     failed because signal N ended it
   143       cancelled
-  130       you pressed Ctrl-C; the task goes on
+  130       you pressed Ctrl-C and left the task to itself
 """
 
 

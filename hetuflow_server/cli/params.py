@@ -1,4 +1,4 @@
-"""`-p name=value` into a task's params."""
+"""`name=value` on the command line: a task's params, and labels."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def parse_params(written: Iterable[str]) -> dict[str, Any]:
             raise click.BadParameter(f"{name!r} is given twice: give it once.", param_hint="-p")
         params[name] = _value(value)
     return params
+
+
+def parse_labels(written: Iterable[str]) -> dict[str, str]:
+    labels = {}
+    for one in written:
+        name, equals, value = one.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{one!r} is no label: write name=value.", param_hint="--label")
+        labels[name] = value
+    return labels
 
 
 def _value(text: str) -> Any:

@@ -158,7 +158,7 @@ def _show(invocation: Invocation, secret: Secret) -> None:
 
 def _table(secrets: Sequence[Secret]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("VERSION", Kind.NUMBER),
         Column("UPDATED", Kind.TIME),

@@ -1,8 +1,9 @@
-"""`hetuflow server` and `hetuflow server list`."""
+"""`hetuflow server` and `hetuflow server list | get`."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import click
 
@@ -40,3 +41,16 @@ def list_servers(invocation: Invocation, limit: int) -> None:
     with invocation.client() as client:
         found = take(invocation, client.servers(page_size=page_size(limit)), limit)
     invocation.show(found, human=lambda: [server_table(found)], brief=[one.id for one in found])
+
+
+@server.command("get")
+@click.argument("server_id", metavar="ID", type=click.UUID)
+@server_command
+def get_server(invocation: Invocation, server_id: UUID) -> None:
+    """Show one server: whether it lives and leads, and how much it looks after.
+
+    Example: hetuflow server get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    """
+    with invocation.client() as client:
+        found = client.server(server_id)
+    invocation.show(found, human=lambda: [server_table([found])], brief=[found.id])

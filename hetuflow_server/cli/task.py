@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from uuid import UUID
 
 import click
 
-from hetuflow_core.durations import parse_duration
-from hetuflow_core.errors import Invalid
 from hetuflow_core.states import TASK_TERMINAL, TaskStatus
+from hetuflow_server.cli.instants import parse_since
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
+from hetuflow_server.cli.naming import task_meant
 from hetuflow_server.cli.task_artifacts import artifacts_group
 from hetuflow_server.cli.task_explain import explain
 from hetuflow_server.cli.task_logs import STREAMS, LogWish, show_logs
@@ -61,20 +60,20 @@ def list_tasks(
 
 
 @task_group.command("get")
-@click.argument("task_id", metavar="ID", type=click.UUID)
+@click.argument("which", metavar="ID|JOB")
 @server_command
-def get_task(invocation: Invocation, task_id: UUID) -> None:
-    """Show a task and all attempts at it.
+def get_task(invocation: Invocation, which: str) -> None:
+    """Show a task and all attempts at it; JOB stands for its newest.
 
     Example: hetuflow task get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        task = client.task(task_id)
+        task = client.task(task_meant(invocation, client, which))
     invocation.show(task, human=lambda: details(task), brief=[task.id])
 
 
 @task_group.command("logs")
-@click.argument("task_id", metavar="ID", type=click.UUID)
+@click.argument("which", metavar="ID|JOB")
 @click.option("-f", "--follow", is_flag=True, help="Stay until it has ended, showing what comes.")
 @click.option("--stream", type=click.Choice(STREAMS), help="Only this one.")
 @click.option("--tail", metavar="N", type=click.IntRange(1, 10_000), help="Only the last N lines.")
@@ -83,7 +82,7 @@ def get_task(invocation: Invocation, task_id: UUID) -> None:
 @server_command
 def logs(
     invocation: Invocation,
-    task_id: UUID,
+    which: str,
     follow: bool,
     stream: str | None,
     tail: int | None,
@@ -92,10 +91,11 @@ def logs(
 ) -> int:
     """Print what a task has written.
 
-    ID is that of a task, whose newest attempt is meant, or of one of its instances. Both streams go to
-    standard output in the order of arrival; with -f each goes to its own.
+    ID is that of a task, whose newest attempt is meant, or of one of its instances; JOB stands for its newest
+    task. Both streams go to standard output in the order of arrival; with -f each goes to its own, and the
+    attempts that follow are shown as well.
 
-    Example: hetuflow task logs -f 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    Example: hetuflow task logs -f nightly-report --tail 20
     """
     with invocation.client() as client:
         wanted = LogWish(
@@ -105,7 +105,7 @@ def logs(
             since=None if since is None else parse_since(since, invocation.clock.now()),
             grep=grep,
         )
-        return show_logs(invocation, client, task_id, wanted)
+        return show_logs(invocation, client, task_meant(invocation, client, which), wanted)
 
 
 @task_group.command("cancel")
@@ -145,19 +145,3 @@ def retry(invocation: Invocation, task_id: UUID) -> None:
         ],
         brief=[task.id],
     )
-
-
-def parse_since(text: str, now: datetime) -> datetime:
-    """A time, or how long ago it was."""
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        try:
-            return now - parse_duration(text)
-        except (Invalid, OverflowError):
-            raise click.BadParameter(
-                f"{text!r} is no time: write how long ago (2h, 3d) or a time such as 2026-07-01T00:00:00Z.",
-                param_hint="--since",
-            ) from None
-    # A time without a zone is meant as the clock on the wall shows it.
-    return at.astimezone()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -12,8 +13,9 @@ import click
 
 from hetuflow_core.client import Hetuflow, LogPiece
 from hetuflow_core.errors import NotFound
+from hetuflow_core.resources import TaskInstance
 from hetuflow_core.runtime.exit_codes import ExitCode
-from hetuflow_server.cli.attending import write_piece
+from hetuflow_server.cli.attending import note_attempt, write_piece
 from hetuflow_server.cli.invocation import Invocation
 
 STREAMS: Final = ("stdout", "stderr")
@@ -31,24 +33,24 @@ class LogWish:
 
 
 def show_logs(invocation: Invocation, client: Hetuflow, named: UUID, wanted: LogWish) -> int:
-    if wanted.follow and (wanted.tail, wanted.since, wanted.grep) != (None, None, None):
-        raise click.UsageError("-f shows a log from its beginning: leave out --tail, --since and --grep.")
+    if wanted.follow and wanted.grep is not None:
+        raise click.UsageError("-f shows every line: leave out --grep, or pipe it into grep.")
     if wanted.tail is not None and (wanted.since, wanted.grep) != (None, None):
         raise click.UsageError("--tail excludes --since and --grep: use one of them.")
+    if wanted.follow:
+        return _follow(invocation, client, named, wanted)
     instance_id = newest_instance(client, named)
     if instance_id is None:
-        invocation.note(f"Task {named} has not been tried yet, so there is no log.")
-    elif wanted.follow:
-        return _follow(client, instance_id, wanted.stream)
-    else:
-        # Byte for byte: a log need not be text.
-        output = sys.stdout.buffer
-        chunks = client.log_chunks(
-            instance_id, wanted.stream, tail=wanted.tail, since=wanted.since, search=wanted.grep
-        )
-        for chunk in chunks:
-            output.write(chunk)
-        output.flush()
+        invocation.note(f"Task {named} has not been tried yet, so there is no log; -f waits for it.")
+        return ExitCode.OK
+    # Byte for byte: a log need not be text.
+    output = sys.stdout.buffer
+    chunks = client.log_chunks(
+        instance_id, wanted.stream, tail=wanted.tail, since=wanted.since, search=wanted.grep
+    )
+    for chunk in chunks:
+        output.write(chunk)
+    output.flush()
     return ExitCode.OK
 
 
@@ -61,11 +63,25 @@ def newest_instance(client: Hetuflow, named: UUID) -> UUID | None:
     return instances[-1].id if instances else None
 
 
-def _follow(client: Hetuflow, instance_id: UUID, stream: str | None) -> int:
+def _follow(invocation: Invocation, client: Hetuflow, named: UUID, wanted: LogWish) -> int:
+    begun = False
     try:
-        for item in client.follow_logs(instance_id):
-            if isinstance(item, LogPiece) and stream in {None, item.stream}:
-                write_piece(item)
+        for item in _items(client, named, wanted):
+            match item:
+                case LogPiece():
+                    write_piece(item)
+                case TaskInstance() if begun:
+                    note_attempt(invocation, item)
+            begun = True
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
+
+
+def _items(client: Hetuflow, named: UUID, wanted: LogWish) -> Iterator[object]:
+    """A task is followed through all attempts that come; an instance until it has ended."""
+    try:
+        client.task(named)
+    except NotFound:
+        return client.follow_logs(named, wanted.stream, tail=wanted.tail, since=wanted.since)
+    return client.follow(named, wanted.stream, newest=True, tail=wanted.tail, since=wanted.since)

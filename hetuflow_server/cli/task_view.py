@@ -14,7 +14,7 @@ from hetuflow_server.cli.structured import as_line
 def table(tasks: Sequence[Task]) -> Table:
     columns = [
         Column("ID", Kind.ID),
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("JOB"),
         Column("STATUS", Kind.STATUS),
         Column("ATTEMPTS", Kind.NUMBER),
@@ -24,6 +24,22 @@ def table(tasks: Sequence[Task]) -> Table:
         Column("FINISHED", Kind.TIME),
     ]
     return Table(columns, [_row(task) for task in tasks])
+
+
+def node_table(tasks: Sequence[Task]) -> Table:
+    """Tasks of one run of a flow."""
+    columns = [
+        Column("NODE"),
+        Column("ID", Kind.ID),
+        Column("STATUS", Kind.STATUS),
+        Column("ATTEMPTS", Kind.NUMBER),
+        Column("EXIT", Kind.NUMBER),
+        Column("FINISHED", Kind.TIME),
+    ]
+    rows: list[list[Cell]] = [
+        [_place(one), str(one.id), one.status, one.attempts, one.exit_code, one.finished_at] for one in tasks
+    ]
+    return Table(columns, rows)
 
 
 def details(task: TaskDetail) -> list[Block]:
@@ -55,8 +71,12 @@ def details(task: TaskDetail) -> list[Block]:
 def _node(task: Task) -> str | None:
     if task.flow_run_id is None:
         return None
+    return f"{_place(task)} of run {task.flow_run_id}"
+
+
+def _place(task: Task) -> str:
     place = f"[{task.map_index}]" if task.map_index is not None and task.map_index >= 0 else ""
-    return f"{task.flow_node}{place} of run {task.flow_run_id}"
+    return f"{task.flow_node}{place}"
 
 
 def _progress(instances: Sequence[TaskInstance]) -> str | None:

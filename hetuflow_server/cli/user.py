@@ -110,19 +110,37 @@ def get_user(invocation: Invocation, *, name: str, config_path: Path | None) -> 
     _one(invocation, config_path, lambda client: client.user(name), lambda users: users.user(name))
 
 
-@user_group.command("passwd")
+@user_group.command("set")
 @click.argument("name")
+@click.option("--display-name", required=True, help='How people call it; "" takes it away.')
+@server_command
+def set_user(invocation: Invocation, *, name: str, display_name: str) -> None:
+    """Change how a user is called.
+
+    Example: hetuflow user set ann --display-name "Ann Example"
+    """
+    with invocation.client() as client:
+        _show(invocation, client.change_user(name, display_name=display_name or None))
+
+
+@user_group.command("passwd")
+@click.argument("name", required=False)
 @password_stdin_option
 @click.option("--remove", is_flag=True, help="Take the password away.")
 @config_option
 @server_command
 def passwd(
-    invocation: Invocation, *, name: str, password_stdin: bool, remove: bool, config_path: Path | None
+    invocation: Invocation, *, name: str | None, password_stdin: bool, remove: bool, config_path: Path | None
 ) -> None:
     """Give a user another password; whoever is logged in with the old one is logged out.
 
+    Without a NAME it is your own password, and you are asked for the present one first.
+
     Example: hetuflow user passwd ann
     """
+    if name is None:
+        _change_own_password(invocation, stdin=password_stdin, remove=remove)
+        return
     password = None if remove else read_password(stdin=password_stdin, confirm=True)
     _one(
         invocation,
@@ -240,13 +258,23 @@ def revoke(invocation: Invocation, *, name: str, config_path: Path | None) -> No
     )
 
 
-def read_password(*, stdin: bool, confirm: bool) -> str:
-    """Ask for a password without showing it, or read it from standard input."""
+def _change_own_password(invocation: Invocation, *, stdin: bool, remove: bool) -> None:
+    if remove:
+        raise click.UsageError("Your own password can be changed, not taken away: name the user you mean.")
+    current = read_password(stdin=stdin, confirm=False, what="Present password")
+    password = read_password(stdin=stdin, confirm=True, what="New password")
+    with invocation.client() as client:
+        client.change_password(current, password)
+    invocation.note("Your password is changed.")
+
+
+def read_password(*, stdin: bool, confirm: bool, what: str = "Password") -> str:
+    """Ask for a password without showing it, or read it from the next line of standard input."""
     if stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
         raise Invalid("A password is asked for on a terminal: give --password-stdin to read it from a file.")
-    entered: str = click.prompt("Password", hide_input=True, confirmation_prompt=confirm, err=True)
+    entered: str = click.prompt(what, hide_input=True, confirmation_prompt=confirm, err=True)
     return entered
 
 
@@ -263,6 +291,10 @@ def _one(
         on_server,
         lambda database, clock: on_database(Users(database, Passwords(), clock)),
     )
+    _show(invocation, user)
+
+
+def _show(invocation: Invocation, user: User) -> None:
     invocation.show(user, human=lambda: [_sheet(user), _grants(user.grants)], brief=[user.name])
 
 

@@ -135,7 +135,7 @@ def _show(invocation: Invocation, webhook: Webhook) -> None:
 
 def _table(webhooks: Sequence[Webhook]) -> Table:
     columns = [
-        Column("NAMESPACE"),
+        Column("NAMESPACE", Kind.PLACE),
         Column("NAME"),
         Column("ENABLED"),
         Column("URL OR EVENT"),

@@ -24,16 +24,31 @@ def text_of(chunk: StoredChunk) -> bytes:
     return zstandard.ZstdDecompressor().decompress(chunk.data, max_output_size=chunk.byte_length)
 
 
-async def last_lines(read_tail: ReadTail, lines: int) -> bytes:
-    """Return the last lines in the order of arrival; fewer when those are very long."""
+async def last_lines(read_tail: ReadTail, lines: int) -> list[tuple[StoredChunk, bytes]]:
+    """Return the last lines in the order of arrival, as what they are of each chunk.
+
+    Fewer when those are very long.
+    """
     most = _FIRST_TAIL
     while True:
         chunks = await read_tail(most)
-        text = b"".join(map(text_of, chunks))
+        texts = [text_of(chunk) for chunk in chunks]
+        text = b"".join(texts)
         whole = sum(chunk.byte_length for chunk in chunks) < most  # there is nothing before
         if whole or most >= _MOST_TAIL or text.count(b"\n", 0, -1) >= lines:
-            return b"".join(text.splitlines(keepends=True)[-lines:])
+            before = len(text) - sum(map(len, text.splitlines(keepends=True)[-lines:]))
+            return _behind(before, list(zip(chunks, texts, strict=True)))
         most *= 8
+
+
+def _behind(skipped: int, texts: Sequence[tuple[StoredChunk, bytes]]) -> list[tuple[StoredChunk, bytes]]:
+    """What is left of chunks without their first bytes."""
+    left = []
+    for chunk, text in texts:
+        if skipped < len(text):
+            left.append((chunk, text[skipped:]))
+        skipped = max(0, skipped - len(text))
+    return left
 
 
 class LineSearch:

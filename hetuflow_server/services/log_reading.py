@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import codecs
+from collections import defaultdict
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -101,12 +102,16 @@ class LogReading:
                     return
 
     async def _tail(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[bytes]:
+        for _, text in await self._last_lines(instance_id, wanted):
+            yield text
+
+    async def _last_lines(self, instance_id: UUID, wanted: LogQuery) -> list[tuple[StoredChunk, bytes]]:
         async def read_tail(most: int) -> list[StoredChunk]:
             async with self._database.transaction() as connection:
                 claim_no = await log_chunks.newest_claim(connection, instance_id)
                 return await log_chunks.read_tail(connection, instance_id, claim_no, most, only=wanted.stream)
 
-        yield await last_lines(read_tail, wanted.tail or 0)
+        return await last_lines(read_tail, wanted.tail or 0)
 
     async def _all_chunks(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[StoredChunk]:
         after = LOG_BEGIN if wanted.since is None else LogPosition(wanted.since, "", -1)
@@ -121,27 +126,39 @@ class LogReading:
         principal: Principal,
         instance_id: UUID,
         resume: str | None,
+        wanted: LogQuery,
     ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
-        """Give the log as it grows, then how the instance ended; refuse a wrong position before it begins."""
-        return self._follow(principal, instance_id, _parse_position(resume))
+        """Give the log as it grows, then how the instance ended; refuse a wrong position before it begins.
+
+        Who resumes has had the last lines already, and what arrived since some time.
+        """
+        after = _parse_position(resume)
+        if after == LOG_BEGIN and wanted.since is not None:
+            after = LogPosition(wanted.since, "", -1)
+        elif after != LOG_BEGIN:
+            wanted = replace(wanted, tail=None)
+        return self._follow(principal, instance_id, after, wanted)
 
     async def _follow(
         self,
         principal: Principal,
         instance_id: UUID,
         after: LogPosition,
+        wanted: LogQuery,
     ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
-        decoders: dict[str, codecs.IncrementalDecoder] = {}
+        decoders: defaultdict[str, codecs.IncrementalDecoder] = defaultdict(_decoder)
         silent_since = self._clock.monotonic()
         with self._hints.waiting([instance_topic(instance_id)]) as waiter:
+            for chunk, text in await self._last_lines(instance_id, wanted) if wanted.tail else ():
+                after = chunk.position
+                yield _piece(chunk, text, decoders[chunk.position.stream])
             while not self._hints.closed:
                 # The state is read before the log: what was written before the end is then surely seen.
                 instance = await self.instance(principal, instance_id)
-                while chunks := await self._chunks(instance_id, after, None):
+                while chunks := await self._chunks(instance_id, after, wanted.stream):
                     after = chunks[-1].position
                     for chunk in chunks:
-                        decoder = decoders.setdefault(chunk.position.stream, _decoder())
-                        yield _piece(chunk, decoder.decode(text_of(chunk)))
+                        yield _piece(chunk, text_of(chunk), decoders[chunk.position.stream])
                     silent_since = self._clock.monotonic()
                 if self._complete(instance):
                     yield LogEnd(instance.status, instance.exit_code)
@@ -174,14 +191,15 @@ def _decoder() -> codecs.IncrementalDecoder:
     return codecs.getincrementaldecoder("utf-8")("replace")
 
 
-def _piece(chunk: StoredChunk, text: str) -> LogPiece:
+def _piece(chunk: StoredChunk, text: bytes, decoder: codecs.IncrementalDecoder) -> LogPiece:
+    """A chunk, or its end, if `text` is no more of it."""
     position = chunk.position
     packed = msgspec.json.encode([position.created_at.isoformat(), position.stream, position.start_offset])
     return LogPiece(
         base64.urlsafe_b64encode(packed).decode(),
         position.stream,
-        position.start_offset,
-        text,
+        position.start_offset + chunk.byte_length - len(text),
+        decoder.decode(text),
     )
 
 

@@ -164,7 +164,8 @@ def test_the_command_shows_parts_of_logs(system: System) -> None:
     assert shown("--tail", "2", "--stream", "stdout") == "line 19\nline 20\n"
     assert shown("--grep", "wrong") == "wrong\n"
     assert shown("--since", "1h").count("line") == 20
-    refused = run([*HETUFLOW, "task", "logs", "-f", "--tail", "2", str(task.id)], env=system.environment())
+    assert shown("-f", "--tail", "2", "--stream", "stdout") == "line 19\nline 20\n"
+    refused = run([*HETUFLOW, "task", "logs", "-f", "--grep", "x", str(task.id)], env=system.environment())
     assert refused.returncode == 2
     assert system.client.logs(task.instances[0].id, "stdout", offset=7, length=6) == b"line 2"
 

@@ -159,7 +159,7 @@ def test_a_backfill_and_the_commands_around_it(system: System, tmp_path: Path) -
     done = hetuflow("schedule", "backfill", which, *span, "--parallel", "2", "--wait", "-o", "json")
     assert (done["state"], done["done"], done["failed"], done["running"]) == ("succeeded", 7, 0, 0)
     assert [line[:10] for line in written(marks)] == [f"2026-01-0{day}" for day in range(1, 8)]
-    (listed,) = hetuflow("schedule", "backfills", which, "-o", "json")
+    (listed,) = hetuflow("backfill", "list", which, "-o", "json")
     assert listed["id"] == done["id"]
 
     assert "is enabled" in hetuflow("schedule", "enable", which)

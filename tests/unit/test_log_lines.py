@@ -26,7 +26,7 @@ async def tail_of(chunks: list[StoredChunk], lines: int) -> bytes:
             taken.insert(0, one)
         return taken
 
-    return await last_lines(read, lines)
+    return b"".join(text for _, text in await last_lines(read, lines))
 
 
 @pytest.mark.parametrize(

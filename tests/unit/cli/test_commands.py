@@ -17,11 +17,11 @@ import yaml
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_core.status_resources import QueueSummary
 from hetuflow_server.cli.connection import Connection
+from hetuflow_server.cli.instants import parse_since
 from hetuflow_server.cli.invocation import Invocation, OutputFormat
 from hetuflow_server.cli.listing import take
 from hetuflow_server.cli.loading import load
 from hetuflow_server.cli.main import COMMANDS, hetuflow
-from hetuflow_server.cli.task import parse_since
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 EVERYDAY = ("agent", "apply", "job", "task", "limit", "status")

@@ -21,7 +21,7 @@ TABLE = Table(
 def test_plain_tables_are_aligned_and_without_colour() -> None:
     assert plain([TABLE]).splitlines() == [
         "ID   STATUS        N  AT",
-        "a    succeeded     7  2026-07-01T11:55:00+00:00",
+        "a    succeeded     7  2026-07-01T11:55:00Z",
         "bcd  failed     1234  -",
     ]
 
@@ -113,3 +113,16 @@ def test_brackets_are_no_markup(terminal: Terminal) -> None:
     )
     shown = terminal.getvalue()
     assert all(text in shown for text in ("list[int] [red]x[/red]", "[bold]b", "[i]c"))
+
+
+def test_words_are_not_broken_and_a_place_that_all_share_is_left_out(terminal: Terminal) -> None:
+    columns = [Column("NAMESPACE", Kind.PLACE), Column("JOB"), Column("WHY"), Column("AT", Kind.TIME)]
+    rows = [["default", "a-job-with-a-name", "nothing to do with it", NOW], ["default", "b", "x", NOW]]
+    on_terminal.show([Table(columns, rows)], now=NOW, file=terminal)
+    shown = terminal.getvalue()
+    assert "NAMESPACE" not in shown
+    assert "default" not in shown
+    assert all(word in shown for word in ("a-job-with-a-name", "nothing"))
+    on_terminal.show([Table(columns, [*rows, ["other", "b", "x", NOW]])], now=NOW, file=terminal)
+    assert all(word in terminal.getvalue() for word in ("NAMESPACE", "default", "other"))
+    assert "NAMESPACE" in plain([Table(columns, rows)]), "programs get the same columns always"

@@ -11,7 +11,7 @@ import pytest
 from hetuflow_core.client.exchange import NoAnswer
 from hetuflow_core.client.following import PATIENCE_SECONDS, LogEnd, LogPiece, follow_logs
 from hetuflow_core.client.retrying import TRIES
-from hetuflow_core.client.watching import follow, wait
+from hetuflow_core.client.watching import follow, wait, watch
 from hetuflow_core.errors import HetuflowError, NotFound, ServerUnreachable
 from hetuflow_core.resources import TaskInstance
 from tests.unit.client.plan_script import REFUSED, URL, Script, good, problem, streamed
@@ -141,3 +141,29 @@ def test_following_a_task_shows_every_attempt_once() -> None:
     assert shown == ["one", "two"]
     assert [item.seq for item in script.emitted if isinstance(item, TaskInstance)] == [1, 2]
     assert script.emitted[-1].status == "succeeded"
+
+
+def test_watching_a_task_tells_only_of_changes() -> None:
+    looks = ["pending", "pending", "running", "running", "succeeded"]
+    script = Script(*(good(a_task(status=status)) for status in looks))
+    script.play(watch(ID))
+    assert [task.status for task in script.emitted] == ["pending", "running", "succeeded"]
+
+
+def test_following_from_the_newest_attempt_on_shows_its_last_lines_and_all_of_the_next() -> None:
+    first, second, third = an_instance(1, "failed"), an_instance(2, "running"), an_instance(3, "running")
+    script = Script(
+        good(a_task(status="running", instances=[first, second])),
+        streamed([log(9, "late"), END]),
+        good(a_task(status="running", instances=[first, second, third])),
+        streamed([log(0, "whole"), END]),
+        good(a_task(status="succeeded", instances=[first, second, third])),
+    )
+    script.play(follow(ID, "stdout", newest=True, tail=1))
+    assert [item.text for item in script.emitted if isinstance(item, LogPiece)] == ["late", "whole"]
+    streams = [request for request in script.asked if request.path.endswith("/stream")]
+    assert [request.path.split("/")[2] for request in streams] == [str(second.id), str(third.id)]
+    assert [request.query for request in streams] == [
+        (("stream", "stdout"), ("tail", "1")),
+        (("stream", "stdout"),),
+    ]

@@ -1,0 +1,84 @@
+"""Ctrl-C while a command stays with something that goes on without it: leave it, or end it?"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, Literal
+
+import click
+
+from hetuflow_core.runtime.terminal import is_terminal
+from hetuflow_server.cli.progress import StatusLine
+
+Choice = Literal["ask", "cancel", "detach"]
+
+on_interrupt_option = click.option(
+    "--on-interrupt",
+    type=click.Choice(["ask", "cancel", "detach"]),
+    default="ask",
+    metavar="WHAT",
+    help="What Ctrl-C does: ask (on a terminal; detach elsewhere), cancel or detach.",
+)
+
+_STDERR: Final = 2
+_ANSWERS: Final = {"d": "detach", "c": "cancel", "w": "watch"}
+
+
+class _Attention:
+    """Asks inside the signal handler: what was interrupted, a read from the server mostly, then goes on.
+
+    It speaks to the descriptors themselves, because the interrupted code may hold the streams.
+    """
+
+    def __init__(self, what: str, choice: Choice, cancel: Callable[[], Any], line: StatusLine) -> None:
+        self._what = what
+        self._cancel = cancel
+        self._line = line
+        if choice == "ask" and not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
+            choice = "detach"
+        self._choice = choice
+        self._decided = False
+
+    def interrupted(self, _number: int, _frame: FrameType | None) -> None:
+        # A second Ctrl-C, be it in the middle of the question or after a cancel, means: let me go.
+        if self._decided or self._choice == "detach":
+            raise KeyboardInterrupt
+        self._decided = True
+        self._line.clear()
+        answer = self._ask() if self._choice == "ask" else "cancel"
+        if answer == "detach":
+            raise KeyboardInterrupt
+        if answer == "cancel":
+            _say(f"{self._what} is told to stop; Ctrl-C again leaves it alone.\n")
+            self._cancel()
+        self._decided = answer == "cancel"
+
+    def _ask(self) -> str:
+        while True:
+            _say(f"\n{self._what} is still under way: [d]etach, [c]ancel it or keep [w]atching? [d] ")
+            typed = os.read(sys.stdin.fileno(), 1024).decode(errors="replace").strip().lower()
+            answer = _ANSWERS.get(typed[:1] or "d")
+            if answer is not None:
+                return answer
+
+
+@contextmanager
+def attentive(
+    what: str, choice: Choice, cancel: Callable[[], Any], line: StatusLine | None = None
+) -> Iterator[None]:
+    """Within the block, Ctrl-C asks; `KeyboardInterrupt` means that `what` is to be left to itself."""
+    attention = _Attention(what, choice, cancel, line or StatusLine.silent())
+    before = signal.signal(signal.SIGINT, attention.interrupted)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _say(text: str) -> None:
+    os.write(_STDERR, text.encode())
