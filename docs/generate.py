@@ -16,6 +16,8 @@ from hetuflow_core.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permis
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.config_render import reference, template
 from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
+from hetuflow_server.cli import reference as commands
+from hetuflow_server.cli.main import hetuflow
 from hetuflow_server.settings import ServerSettings
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,6 +51,7 @@ def generated() -> dict[str, str]:
         "docs/reference/configuration.md": reference(
             {"hetuflow server": ServerSettings, "hetuflow-agent": AgentSettings}
         ),
+        "docs/reference/commands.md": commands.page(hetuflow),
         "docs/reference/exit-codes.md": exit_codes(),
         "docs/reference/permissions.md": permissions(),
     }

@@ -59,7 +59,7 @@ def run(context: click.Context, config_path: Path | None, debug: bool) -> int:
     return run_agent(config_path, debug=debug or bool(given.get("debug")), as_init=bool(given.get("as_init")))
 
 
-cli.add_command(config_commands(AgentSettings))
+cli.add_command(config_commands(AgentSettings, program="hetuflow-agent"))
 
 
 def run_agent(config_path: Path | None, *, debug: bool, as_init: bool = False) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -13,6 +13,8 @@ from hetuflow_core.errors import Conflict, HostBlocked
 from hetuflow_core.runtime.config import load
 from hetuflow_core.runtime.config_keys import Settings
 from hetuflow_core.runtime.config_render import effective_json, effective_toml, template, validity
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 config_option = click.option(
     "--config",
@@ -24,7 +26,10 @@ config_option = click.option(
 
 
 def config_commands(
-    settings_type: type[Settings], *, host_note: Callable[[], str | None] = lambda: None
+    settings_type: type[Settings],
+    *,
+    program: str = "hetuflow",
+    host_note: Callable[[], str | None] = lambda: None,
 ) -> click.Group:
     """The `config` group for the program that reads `settings_type`.
 
@@ -35,8 +40,16 @@ def config_commands(
     def group() -> None:
         """Check, show and write the configuration."""
 
+    def with_example(arguments: str) -> Callable[[F], F]:
+        def add(function: F) -> F:
+            function.__doc__ = f"{function.__doc__}\n\nExample: {program} config {arguments}\n"
+            return function
+
+        return add
+
     @group.command("check")
     @config_option
+    @with_example("check --config /etc/hetuflow/app.toml")
     def check(config_path: Path | None) -> None:
         """List everything that is wrong with the configuration."""
         click.echo(validity(load(settings_type, config_path=config_path)), nl=False)
@@ -46,6 +59,7 @@ def config_commands(
     @group.command("show")
     @config_option
     @click.option("-o", "--output", type=click.Choice(["toml", "json"]), default="toml", show_default=True)
+    @with_example("show -o json")
     def show(config_path: Path | None, output: Literal["toml", "json"]) -> None:
         """Print the values in effect and where each comes from; secrets are masked."""
         loaded = load(settings_type, config_path=config_path)
@@ -54,6 +68,7 @@ def config_commands(
     @group.command("write")
     @click.argument("path", type=click.Path(path_type=Path), default=Path("app.toml"))
     @click.option("--force", is_flag=True, help="Replace the file if there is one.")
+    @with_example("write app.toml")
     def write(path: Path, force: bool) -> None:
         """Write a file with every key and its default, to start from; PATH is app.toml if not given."""
         write_private(path, template([settings_type]), force=force)

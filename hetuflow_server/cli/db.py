@@ -37,7 +37,10 @@ def upgrade(config_path: Path | None) -> None:
 @db_group.command("current")
 @config_option
 def current(config_path: Path | None) -> None:
-    """Print the database's schema revision and the newest one this code knows."""
+    """Print the database's schema revision and the newest one this code knows.
+
+    Example: hetuflow db current
+    """
     state = migrate.current(_database_url(config_path))
     _, head = known_revisions()
     click.echo(f"database: {state.revision or 'none'}\ncode: {head}")

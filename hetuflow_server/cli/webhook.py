@@ -48,7 +48,7 @@ def get_webhook(invocation: Invocation, name: str) -> None:
 @webhook_group.command("set")
 @click.argument("name")
 @click.option("--secret", required=True, help="Name of the secret that messages are signed with.")
-@click.option("--url", help="Where messages go when tasks end.")
+@click.option("--to", "target", metavar="URL", help="Where messages go when tasks end.")
 @click.option("--event", "events", multiple=True, help="Only of tasks that end so, such as failed.")
 @click.option("--job", "jobs", multiple=True, help="Only of tasks of this job.")
 @click.option("--receives", metavar="EVENT", help="Make events of this name of messages that come in.")
@@ -58,7 +58,7 @@ def set_webhook(
     invocation: Invocation,
     name: str,
     secret: str,
-    url: str | None,
+    target: str | None,
     events: tuple[str, ...],
     jobs: tuple[str, ...],
     receives: str | None,
@@ -66,14 +66,14 @@ def set_webhook(
 ) -> None:
     """Make a webhook, or change it to this.
 
-    Example: hetuflow webhook set tell-chat --url https://chat.example.com/7 --secret chat --event failed
+    Example: hetuflow webhook set tell-chat --to https://chat.example.com/7 --secret chat --event failed
     """
     with invocation.client() as client:
         webhook = client.set_webhook(
             invocation.namespace,
             name,
             secret=secret,
-            url=url,
+            url=target,
             receives=receives,
             events=events or None,
             jobs=jobs or None,
