@@ -234,6 +234,7 @@ async def get_agent_command(
     principal: NamedDependency[Principal],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
+    """One command, and what became of it."""
     return await agent_actions.command(principal, command_id)
 
 

@@ -74,6 +74,7 @@ async def create_api_key(
 async def get_api_key(
     key_id: FromPath[UUID], principal: NamedDependency[Principal], api_keys: NamedDependency[ApiKeys]
 ) -> ApiKey:
+    """One key, without the key itself."""
     return await api_keys.key(principal, key_id)
 
 
@@ -127,6 +128,7 @@ async def create_agent_token(
 
 @get("/agent-tokens/{token_id:uuid}", operation_id="get_agent_token", opt=_MANAGE_AGENTS, responses=_FOUND)
 async def get_agent_token(token_id: FromPath[UUID], agent_tokens: NamedDependency[AgentTokens]) -> AgentToken:
+    """One token, without the token itself."""
     return await agent_tokens.token(token_id)
 
 

@@ -68,6 +68,7 @@ async def get_calendar(
     principal: NamedDependency[Principal],
     calendar_actions: NamedDependency[CalendarActions],
 ) -> Calendar:
+    """One calendar."""
     return await calendar_actions.calendar(principal, namespace, name)
 
 

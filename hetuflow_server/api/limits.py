@@ -62,6 +62,7 @@ async def get_limit(
     principal: NamedDependency[Principal],
     limits: NamedDependency[Limits],
 ) -> LimitResource:
+    """One limit, and how much of it is in use."""
     return await limits.limit(principal, namespace, name.removeprefix("/"))
 
 

@@ -62,6 +62,7 @@ async def get_namespace(
     principal: NamedDependency[Principal],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
+    """One namespace, and the server that looks after it."""
     return await namespaces.namespace(principal, name)
 
 

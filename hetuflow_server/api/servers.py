@@ -39,6 +39,7 @@ async def get_server(
     server_id: FromPath[UUID],
     servers: NamedDependency[Servers],
 ) -> Server:
+    """One server."""
     return await servers.server(server_id)
 
 

@@ -22,6 +22,7 @@ from hetuflow_server.services.principals import Principal
 async def system_info(
     overview: NamedDependency[Overview],
 ) -> ServerInfo:
+    """The version of this server, that of the schema, and its time."""
     return await overview.info()
 
 

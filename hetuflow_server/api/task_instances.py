@@ -41,6 +41,7 @@ async def get_task_instance(
     principal: NamedDependency[Principal],
     log_reading: NamedDependency[LogReading],
 ) -> TaskInstance:
+    """One attempt of a task."""
     return await log_reading.instance(principal, instance_id)
 
 
@@ -90,6 +91,7 @@ def _check(wanted: LogQuery) -> None:
 
 @get(
     "/task-instances/{instance_id:uuid}/logs/stream",
+    media_type="text/event-stream",
     operation_id="follow_logs",
     opt=needs(Permission.LOGS_READ),
     responses=_PROBLEMS,

@@ -49,6 +49,7 @@ async def create_user(
 
 @get("/users/{user:str}", operation_id="get_user", opt=_MANAGE, responses=_FOUND)
 async def get_user(user: FromPath[str], users: NamedDependency[Users]) -> User:
+    """One user with its grants."""
     return await users.user(user)
 
 

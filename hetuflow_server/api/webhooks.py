@@ -58,6 +58,7 @@ async def get_webhook(
     principal: NamedDependency[Principal],
     webhooks: NamedDependency[Webhooks],
 ) -> Webhook:
+    """One webhook, and how much it has still to deliver."""
     return await webhooks.webhook(principal, namespace, name)
 
 

@@ -22,6 +22,7 @@ from hetuflow_server.api.auth import auth_router
 from hetuflow_server.api.backfills import backfills_router
 from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.daemons import daemons_router
+from hetuflow_server.api.docs import docs_router
 from hetuflow_server.api.events import events_router
 from hetuflow_server.api.explanations import explanations_router
 from hetuflow_server.api.flow_runs import flow_runs_router
@@ -445,7 +446,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),
             *(servers_router, namespaces_router, events_router, daemons_router),
-            *(audit_router, webhooks_router),
+            *(audit_router, webhooks_router, docs_router),
         ],
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},

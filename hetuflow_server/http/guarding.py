@@ -10,12 +10,13 @@ from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 
 from hetuflow_core.permissions import Permission
-from hetuflow_server.http.credentials import bearer, source_of
+from hetuflow_server.http.credentials import ASKS_PASSWORD, basic, bearer, source_of
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.deeds import name_action, name_actor
 
 _DECLARED = "access"
 _UNKEPT = "unkept"
+_BASIC = "basic"
 _PRINCIPAL = "principal"
 
 
@@ -32,6 +33,11 @@ def needs(access: Permission | Door, *, kept: bool = True) -> dict[str, Any]:
     `kept=False`: its answers hold what must not be kept, so a POST takes no idempotency key.
     """
     return {_DECLARED: access} if kept else {_DECLARED: access, _UNKEPT: True}
+
+
+def with_basic() -> dict[str, Any]:
+    """Return the `opt` of a route that also takes a key as the password a browser asks for."""
+    return {_BASIC: True}
 
 
 def declared(opt: Mapping[str, Any]) -> Permission | Door | None:
@@ -58,7 +64,11 @@ def guard_with(
             access = Door.KNOWN
         if access is Door.OPEN:
             return
-        principal = await authenticate(bearer(connection), source_of(connection))
+        credential = bearer(connection)
+        if handler.opt.get(_BASIC):
+            credential = credential or basic(connection)
+            connection.scope["state"][ASKS_PASSWORD] = True
+        principal = await authenticate(credential, source_of(connection))
         name_actor(principal.kind.value, principal.id, principal.name)
         if isinstance(access, Permission):
             principal = principal.needing(access)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Any
 
@@ -14,11 +14,13 @@ from litestar.exceptions import HTTPException, ValidationException
 
 from hetuflow_core import errors
 from hetuflow_core.errors import Fault, HetuflowError
+from hetuflow_server.http.credentials import ASKS_PASSWORD
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_AFTER_SECONDS = 2
+_ASK_FOR_KEY = 'Basic realm="Hetuflow: any name, an API key as the password", charset="UTF-8"'
 
 # The most specific class wins.
 STATUSES: Mapping[type[HetuflowError], HTTPStatus] = {
@@ -47,6 +49,18 @@ _FRAMEWORK_CODES: Mapping[int, str] = {
     HTTPStatus.UNPROCESSABLE_ENTITY: "invalid",
     HTTPStatus.TOO_MANY_REQUESTS: "too_many_requests",
 }
+
+
+_OUR_CODES: Mapping[int, str] = {
+    HTTPStatus.CONFLICT: errors.Conflict.code,
+    HTTPStatus.PRECONDITION_FAILED: errors.Stale.code,
+    HTTPStatus.SERVICE_UNAVAILABLE: errors.DatabaseUnusable.code,
+}
+
+
+def code_of(status: HTTPStatus) -> str:
+    """Return the most general code of what is answered with this status."""
+    return _FRAMEWORK_CODES.get(status) or _OUR_CODES.get(status, "request.refused")
 
 
 class ProblemFault(msgspec.Struct, frozen=True):
@@ -79,7 +93,10 @@ class ProblemAnswer:
 
 def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Problem]:
     """Answer any error; the only exception handler of the application."""
-    return _response(answer_of(error, path=request.url.path, trace_id=_trace_id(request)))
+    said = answer_of(error, path=request.url.path, trace_id=_trace_id(request))
+    if said.status is HTTPStatus.UNAUTHORIZED and request.scope.get("state", {}).get(ASKS_PASSWORD):
+        said = replace(said, headers={**said.headers, "WWW-Authenticate": _ASK_FOR_KEY})
+    return _response(said)
 
 
 def answer_of(error: Exception, *, path: str, trace_id: str | None) -> ProblemAnswer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -16,6 +17,7 @@ from hetuflow_core import messages as m
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.permissions import GLOBAL, ROLE_PERMISSIONS, Permission
 from hetuflow_core.roles import Role
+from hetuflow_server.http.examples import REQUESTS
 from hetuflow_server.http.guarding import Door
 from tests.e2e.conftest import System
 from tests.support.protocol import HandAgent
@@ -35,6 +37,7 @@ OPEN_TO_ANYBODY = {
 }
 # What a request must carry to get past the reading of its body.
 BODIES: Mapping[str, Any] = {
+    **REQUESTS,
     "apply": {"documents": [{"kind": "job", "name": "theirs", "run": {"command": ["true"]}}]},
     "create_job": {"name": "theirs", "run": {"command": ["true"]}},
     "run_job_many": {"runs": [{}]},
@@ -99,7 +102,7 @@ class Scene:
         path = route.path
         for name in route.parameters:
             # The same word stands for different things under different collections.
-            of_collection = f"{path.split('/')[3]}.{name}"
+            of_collection = f"{path.removeprefix('/api/v1').split('/')[1]}.{name}"
             key = of_collection if of_collection in self.things else name
             assert key in self.things, f"{route}: say in the scene what stands for {name}"
             path = path.replace("{" + name + "}", self.things[key])
@@ -192,6 +195,7 @@ def _things(system: System) -> dict[str, str]:
         "token_id": str(system.client.create_agent_token("of others").id),
         "namespace": "default",
         "path": "nothing.txt",
+        "asset": "viewer.js",
         "limits.name": limit,
         "secrets.name": "of-routes",
         "webhooks.name": "of-routes",
@@ -215,7 +219,9 @@ def test_without_a_good_credential_nothing_answers(scene: Scene, credential: str
             assert answer.json().get("code") != "unauthenticated", route
         else:
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), route
-            assert answer.headers["www-authenticate"] == "Bearer"
+            # Only pages are asked for by browsers, which ask a person for a key then.
+            scheme = "Basic" if route.path.startswith("/docs") else "Bearer"
+            assert answer.headers["www-authenticate"].partition(" ")[0] == scheme, route
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.EDITOR])
@@ -238,7 +244,7 @@ def test_what_is_of_another_namespace_does_not_exist(scene: Scene) -> None:
     before = _digest_of(scene.system)
     for route in ROUTES:
         about_oneself = route.access is Door.KNOWN and not route.parameters
-        if route.access is Door.OPEN or route.access in WITHOUT_NAMESPACE or about_oneself:
+        if route.access is Door.OPEN or route.access in WITHOUT_NAMESPACE or about_oneself or _is_page(route):
             continue
         answer = scene.ask(route, "foreign")
         if route.access in GLOBAL:
@@ -293,6 +299,54 @@ def test_the_calls_of_agents_take_no_keys_of_people(scene: Scene) -> None:
 
 def test_asking_for_options_needs_a_credential_too(scene: Scene) -> None:
     assert httpx.options(f"{scene.system.url}/api/v1/jobs").status_code == 401
+
+
+# What an example cannot bring along: a good credential, a signature.
+WITHOUT_PROOF = {
+    "login": 401,
+    "refresh": 401,
+    "change_own_password": 403,
+    "exchange_oidc_code": 401,
+    "receive_webhook": 401,
+}
+
+
+def test_every_example_of_the_document_is_taken(scene: Scene) -> None:
+    """By the real server; a state that does not allow it is no fault of the example."""
+    scene.system.client.set_secret("default", "hook-key", "of-examples")
+    asked = {route.operation_id: route for route in ROUTES if route.operation_id in REQUESTS}
+    assert set(asked) == set(REQUESTS)
+    for id_, route in asked.items():
+        body = REQUESTS[id_]
+        if id_ == "add_schedule":
+            body = {**body, "job_id": scene.things["job_id"]}
+        answer = scene.http.request(
+            route.method,
+            scene.path(route),
+            headers={"Authorization": f"Bearer {scene.keys['admin']}"},
+            json=body,
+        )
+        expected = {WITHOUT_PROOF[id_]} if id_ in WITHOUT_PROOF else {200, 201, 202, 204, 409}
+        assert answer.status_code in expected, f"{route}: {answer.status_code} {answer.text}"
+
+
+def test_the_viewer_comes_whole_from_this_server(scene: Scene) -> None:
+    with_key = httpx.BasicAuth("anybody", scene.keys["viewer"])
+    page = scene.http.get("/docs", auth=with_key)
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "script-src 'self';" in policy
+    for asset in (*re.findall(r'(?:src|href)="(docs/[^"]+)"', page.text), "docs/openapi.json"):
+        assert scene.http.get(f"/{asset}", auth=with_key).status_code == 200, asset
+    assert "http" not in page.text.replace("http-equiv", "")
+    assert scene.http.get("/docs/LICENSE", auth=with_key).status_code == 404
+    assert scene.http.get("/docs", auth=httpx.BasicAuth(scene.keys["viewer"], "")).status_code == 401
+    assert scene.http.get("/api/v1/jobs", auth=with_key).status_code == 401, "nowhere but here"
+
+
+def _is_page(route: Route) -> bool:
+    return route.path.startswith("/docs")
 
 
 def _of_default(item: dict[str, Any]) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from hetuflow_server.store.revisions import known_revisions
 
 ROOT = Path(__file__).parents[2]
+VIEWER = [f"hetuflow_server/http/viewer/{name}" for name in ("index.html", "swagger-ui-bundle.js", "LICENSE")]
 
 
 def test_the_wheel_carries_packages_migrations_and_commands(tmp_path: Path) -> None:
@@ -26,7 +27,12 @@ def test_the_wheel_carries_packages_migrations_and_commands(tmp_path: Path) -> N
         if name.startswith("hetuflow_server/_migrations/versions/0")
     }
     assert shipped == known_revisions()[0]
-    for needed in ("hetuflow_server/_migrations/env.py", "hetuflow_core/py.typed", "hetuflow_agent/cli.py"):
+    for needed in (
+        "hetuflow_server/_migrations/env.py",
+        "hetuflow_core/py.typed",
+        *VIEWER,
+        "hetuflow_agent/cli.py",
+    ):
         assert needed in names
     assert "hetuflow = hetuflow_server.cli.main:main" in commands
     assert "hetuflow-agent = hetuflow_agent.cli:main" in commands

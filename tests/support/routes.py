@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import cast
 
+from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 
@@ -33,8 +34,8 @@ class Route:
         return f"{self.method} {self.path}"
 
 
-def all_routes() -> list[Route]:
-    """Return every route but the ones for OPTIONS, which the framework makes by itself."""
+def rest_application() -> Litestar:
+    """Return the application as a server has it, on a database that nobody asks."""
     environment = {
         "HETUFLOW_DATABASE__URL": "postgresql://nobody@127.0.0.1:1/nothing",
         "HETUFLOW_SERVER__SECRET_KEY": "s" * 48,
@@ -47,10 +48,14 @@ def all_routes() -> list[Route]:
         statement_timeout=timedelta(seconds=2),
     )
     # Nothing is asked of it, so nobody needs to be ready.
-    app = rest_api(Services(settings, database, SystemClock()), cast("Readiness", None))
+    return rest_api(Services(settings, database, SystemClock()), cast("Readiness", None))
+
+
+def all_routes() -> list[Route]:
+    """Return every route but the ones for OPTIONS, which the framework makes by itself."""
     return [
         _route(route, handler, method)
-        for route in app.routes
+        for route in rest_application().routes
         if isinstance(route, HTTPRoute)
         for handler in route.route_handlers
         for method in sorted(handler.http_methods)
