@@ -128,7 +128,7 @@ class Dispatcher:
         if dealt.claimed:
             async with self._database.transaction() as connection:
                 held = sorted((row.id, row.token) for row in dealt.claimed)
-                released = await self._settler.release(connection, held)
+                released = await self._settler.release_unstarted(connection, held)
             self._heads.forget()
             self._kicked.set()
             self._hints.give(released.hints)

@@ -171,6 +171,10 @@ class Settler:
         """Give reservations back, by (instance, token); they are pending again, and nothing is spent."""
         return await self._released(connection, await transitions.release(connection, held))
 
+    async def release_unstarted(self, connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Settled:
+        """Take back what was dealt to somebody who is gone, unless it has been started all the same."""
+        return await self._released(connection, await transitions.release_unstarted(connection, held))
+
     async def release_expired(self, connection: Connection, namespace_id: int, most: int) -> Settled:
         return await self._released(
             connection, await transitions.release_expired(connection, namespace_id, most)

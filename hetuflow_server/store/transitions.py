@@ -239,11 +239,11 @@ SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, reques
 {which} AND {status} AND NOT i.cancel_requested
 RETURNING i.id, i.namespace_id, i.placement_id, i.concurrency_key, true"""
 
-_RELEASE = _RELEASE_WHERE.format(
-    which="FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token) "
-    "WHERE i.id = r.id AND i.token = r.token",
-    status=f"{STATUS_BY_ID} IN ('reserved', 'running')",
+_HELD = (
+    "FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token) WHERE i.id = r.id AND i.token = r.token"
 )
+_RELEASE = _RELEASE_WHERE.format(which=_HELD, status=f"{STATUS_BY_ID} IN ('reserved', 'running')")
+_RELEASE_UNSTARTED = _RELEASE_WHERE.format(which=_HELD, status=f"{STATUS_BY_ID} = 'reserved'")
 _RELEASE_EXPIRED = _RELEASE_WHERE.format(
     which="""WHERE i.id = ANY(ARRAY(
   SELECT id FROM sched_task_instance
@@ -266,6 +266,14 @@ async def release(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> 
     As with every verb below that frees something, the caller gives back what it had taken of limits.
     """
     return _freed(await connection.exec_driver_sql(_RELEASE, _pairs(held)))
+
+
+async def release_unstarted(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> list[Freed]:
+    """Take reservations back from somebody who is gone.
+
+    What has been started since is somebody's: the same request may have come once more, and been given these.
+    """
+    return _freed(await connection.exec_driver_sql(_RELEASE_UNSTARTED, _pairs(held)))
 
 
 async def release_expired(connection: Connection, namespace_id: int, most: int) -> list[Freed]:

@@ -116,6 +116,30 @@ async def test_what_was_dealt_to_somebody_who_left_goes_back_at_once(bench: Benc
     assert bench.pending() == 4
 
 
+async def test_what_was_started_is_not_taken_back_from_somebody_who_left(bench: Bench) -> None:
+    """The same request came once more on another connection, was given the same rows and began them."""
+    namespace = bench.namespace(100)
+    asker = bench.asker(namespace)
+    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(asker.looked.done, what="the first look")
+    bench.fill(namespace, 2)
+    bench.hints.give([namespace_topic(namespace)])
+
+    def begin_and_leave(_: object) -> None:
+        with psycopg.connect(bench.url) as connection:
+            connection.execute(
+                "UPDATE sched_task_instance SET status = 'running', started_at = now(), request_id = NULL, "
+                "reserved_until = NULL, lease_until = now() + interval '1 minute' "
+                "WHERE id = (SELECT min(id::text)::uuid FROM sched_task_instance)"
+            )
+        leaving.cancel()
+
+    asker.answer.add_done_callback(begin_and_leave)
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert (bench.count("running"), bench.pending()) == (1, 1)
+
+
 async def test_stopping_answers_whoever_waits(bench: Bench) -> None:
     waiting = asyncio.create_task(bench.dispatcher.ask(bench.asker(bench.namespace(1)), 30))
     await asyncio.sleep(0)
