@@ -41,6 +41,10 @@ class RunSettings:
     lease: float = 6.0
     # Off: PostgreSQL leaves writing to the kernel, which outlives every fault that is made here.
     durable: bool = True
+    # Whether faults that touch different things are made beside each other.
+    together: bool = False
+    # What clients do by hand comes so many times as slowly.
+    pace: float = 1.0
     bounds: Bounds = Bounds()
 
     def facts(self) -> dict[str, Any]:
@@ -62,6 +66,8 @@ def quick(seed: int, faults: Sequence[str]) -> RunSettings:
         leader_ttl=3.0,
         lease=5.0,
         durable=False,
+        together=True,
+        pace=2.0,
         bounds=Bounds(calm_latency=20.0, fault_latency=90.0, recovery=20.0, settling=120.0),
     )
 

@@ -3,34 +3,48 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from typing import Any, Final
 
+from hetuflow_selftest.nemesis import agent_faults, database_faults, line_faults, server_faults
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
 # Made on entering, which gives what is to be told of it; undone on leaving, when more may have been added.
-Fault = Callable[[Scene, random.Random], AbstractAsyncContextManager[Facts]]
+Deed = Callable[[Scene, random.Random], AbstractAsyncContextManager[Facts]]
 
 
-class NotHere(Exception):
-    """The fault cannot be made on this machine."""
-
-
-@asynccontextmanager
-async def kill_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
-    leading = await scene.leading()
-    victim = leading[0] if leading else scene.servers[0]
-    await victim.kill()
-    facts: Facts = {"victim": victim.name}
-    if leading:
-        facts |= {"holder": leading[1], "epoch": leading[2], "died": True}
-    victim.start()
-    yield facts
-    await scene.ready(scene.server_urls[scene.servers.index(victim)])
+@dataclass(frozen=True, slots=True)
+class Fault:
+    deed: Deed
+    # What it does something to: two of the same are never made at once.
+    touches: str
 
 
 FAULTS: Final[Mapping[str, Fault]] = {
-    "kill-leader": kill_leader,
+    "kill-leader": Fault(server_faults.kill_leader, "servers"),
+    "stop-leader": Fault(server_faults.stop_leader, "servers"),
+    "kill-server": Fault(server_faults.kill_server, "servers"),
+    "restart-servers": Fault(server_faults.restart_servers, "servers"),
+    "cut-leader": Fault(line_faults.cut_leader, "servers"),
+    "kill-agent": Fault(agent_faults.kill_agent, "agents"),
+    "stop-agent": Fault(agent_faults.stop_agent, "agents"),
+    "kill-keeper": Fault(agent_faults.kill_keeper, "agents"),
+    "cut-agent": Fault(line_faults.cut_agent, "agents"),
+    "cut-agent-there": Fault(line_faults.cut_agent_there, "agents"),
+    "cut-agent-back": Fault(line_faults.cut_agent_back, "agents"),
+    "lose-replies": Fault(line_faults.lose_replies, "agents"),
+    "crash-postgres": Fault(database_faults.crash_postgres, "database"),
 }
+
+
+def tracks(order: Sequence[str], *, together: bool) -> list[list[str]]:
+    """Put faults one behind the other: all of them, or for each thing that is touched those that touch it."""
+    if not together:
+        return [list(order)]
+    dealt: dict[str, list[str]] = {}
+    for name in order:
+        dealt.setdefault(FAULTS[name].touches, []).append(name)
+    return list(dealt.values())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from hetuflow_selftest.oracle.evidence import Histories, Window
+from hetuflow_selftest.oracle.evidence import Histories, Run, Window
 from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, Verdict
 
 # None: it had its effect; else what was wanting.
 Effect = Callable[[Histories, Window], str | None]
+
+# How long before a fault its victim must have done something to count as busy.
+_LATELY = 10.0
+_OK = 200
 
 
 def effects(histories: Histories) -> list[Verdict]:
@@ -37,7 +42,7 @@ def _verdict(histories: Histories, window: Window) -> Verdict:
 
 
 def _leader_changed(histories: Histories, window: Window) -> str | None:
-    """The victim led, another one came after it, and fires were made by that one."""
+    """The victim led, another term came after it, and fires were made in that."""
     if window.facts.get("epoch") is None:
         return "the victim did not lead"
     later = [row for row in histories.rows("leader_term") if row["epoch"] > window.facts["epoch"]]
@@ -49,6 +54,83 @@ def _leader_changed(histories: Histories, window: Window) -> str | None:
     return None
 
 
+def _line_of_leader_cut(histories: Histories, window: Window) -> str | None:
+    if not window.facts.get("felt"):
+        return "nothing was on the line"
+    return _leader_changed(histories, window)
+
+
+def _server_was_used(histories: Histories, window: Window) -> str | None:
+    number = int(window.victim.rpartition("-")[2])
+    if any(
+        record["server"] == number and window.began - _LATELY <= record["at"] <= window.began
+        for record in histories.proxy
+        if record["kind"] == "exchange"
+    ):
+        return None
+    return "no agent had spoken to the victim"
+
+
+def _all_restarted(histories: Histories, _: Window) -> str | None:
+    """Every address has had a process before and another one since."""
+    lives = Counter(row["url"] for row in histories.rows("server"))
+    return None if lives and min(lives.values()) > 1 else "a server was not replaced"
+
+
+def _task_was_hit(histories: Histories, window: Window) -> str | None:
+    return None if hit(histories, window) else "nothing ran on the victim"
+
+
+def hit(histories: Histories, window: Window) -> list[Run]:
+    """Processes of the victim's that lived when the fault began."""
+    theirs = {row["id"] for row in histories.rows("instance") if row["agent"] in window.victim.split(", ")}
+    return [
+        run for run in histories.runs if run.instance in theirs and run.started <= window.began <= run.seen
+    ]
+
+
+def _task_died(histories: Histories, window: Window) -> str | None:
+    if not window.facts.get("killed"):
+        return "there was no keeper"
+    if all(run.ended is not None for run in hit(histories, window)):
+        return "nothing that ran has died of it"
+    return None
+
+
+def _line_of_agent_cut(histories: Histories, window: Window) -> str | None:
+    return "nothing was on the line" if not window.facts.get("felt") else _task_was_hit(histories, window)
+
+
+def _answers_were_lost(histories: Histories, _: Window) -> str | None:
+    lost = [
+        one
+        for record in histories.proxy
+        if record["kind"] == "exchange" and not record["passed"] and record["status"] == _OK
+        for one in record.get("reports", ())
+        if one["outcome"] == "ok"
+    ]
+    return None if lost else "no answer that said yes was lost"
+
+
+def _database_was_away(histories: Histories, window: Window) -> str | None:
+    blind = [record for record in histories.observer if record["kind"] == "blind"]
+    if any(window.began <= record["at"] <= window.ended + _LATELY for record in blind):
+        return None
+    return "nobody noticed"
+
+
 _EFFECTS: Final[Mapping[str, Effect]] = {
     "kill-leader": _leader_changed,
+    "stop-leader": _leader_changed,
+    "kill-server": _server_was_used,
+    "restart-servers": _all_restarted,
+    "cut-leader": _line_of_leader_cut,
+    "kill-agent": _task_was_hit,
+    "stop-agent": _task_was_hit,
+    "kill-keeper": _task_died,
+    "cut-agent": _line_of_agent_cut,
+    "cut-agent-there": _line_of_agent_cut,
+    "cut-agent-back": _line_of_agent_cut,
+    "lose-replies": _answers_were_lost,
+    "crash-postgres": _database_was_away,
 }

@@ -34,6 +34,8 @@ class Planned:
 
 def planned(histories: Histories) -> list[Planned]:
     """What clients asked for, from its answer until they asked for its end; in between either is right."""
+    made = Counter(task["schedule_id"] for task in histories.tasks.values())
+    brief = histories.facts["bounds"]["recovery"]
     ends = {record["schedule"]: record for record in histories.operations("unschedule")}
     over = histories.facts.get("ended_at", 0.0)
     offset = histories.wall_minus_boottime
@@ -44,6 +46,9 @@ def planned(histories: Histories) -> list[Planned]:
         last_possible = (end["answered"] if end and end["answered"] is not None else over) + offset
         first_possible = record["at"] + offset
         first_certain = record["answered"] + offset if record["answered"] is not None else last_possible
+        if not made[record["schedule"]] and last_certain - first_certain < brief:
+            # It was ended before anybody had come to it: from then on it has missed nothing, as documented.
+            first_certain = last_certain
         found.append(
             Planned(
                 record["schedule"],
@@ -122,7 +127,8 @@ def due_times(histories: Histories) -> dict[str, tuple[Any, float]]:
     """Return {task: (its plan, when it was due by boottime)} of all fires that run beside each other."""
     allowed = {plan.schedule: plan for plan in planned(histories) if plan.overlap == "allow"}
     return {
-        task["id"]: (allowed[task["schedule_id"]], task["due_at"] - histories.wall_minus_boottime)
+        # Its `due_at` becomes that of the next attempt when one is lost; there is no jitter here.
+        task["id"]: (allowed[task["schedule_id"]], task["fire_at"] - histories.wall_minus_boottime)
         for task in histories.tasks.values()
         if task["schedule_id"] in allowed
     }

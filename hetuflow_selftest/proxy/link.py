@@ -7,6 +7,7 @@ import socket
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 
 from hetuflow_selftest.history import History
 from hetuflow_selftest.proxy.overhearing import Overheard
@@ -77,11 +78,12 @@ class Link:
             self._felt += 1
             await self._healed.wait()
 
-    def swallows(self, path: str, target: int) -> bool:
+    def swallows(self, path: str, target: int, status: int) -> bool:
+        """Whether this answer gets lost; a refusal is not worth it."""
         fault = self._fault
         if fault is None or fault.kind != "swallow" or self._felt >= fault.most or not self._meant(target):
             return False
-        if fault.paths and not path.endswith(fault.paths):
+        if status != HTTPStatus.OK or not path.endswith(fault.paths):
             return False
         self._felt += 1
         return True
@@ -152,18 +154,17 @@ class Conversation:
         self.end()
 
     async def back(self, source: asyncio.StreamReader) -> None:
-        swallowing = False
         with suppress(OSError):
             while data := await source.read(_CHUNK):
                 await self._link.passing("back", self.target)
-                if self._ear:
-                    swallowing = swallowing or self._link.swallows(self._ear.path, self.target)
-                    whole = self._ear.back(data, passed=not swallowing)
-                    if swallowing and whole:
+                if self._ear and (status := self._ear.back(data)) is not None:
+                    # Its beginning may have passed: nobody takes half an answer for one.
+                    swallowed = self._link.swallows(self._ear.path, self.target, status)
+                    self._ear.note(status, passed=not swallowed)
+                    if swallowed:
                         break
-                if not swallowing:
-                    self._near.write(data)
-                    await self._near.drain()
+                self._near.write(data)
+                await self._near.drain()
         self.end()
 
 

@@ -32,16 +32,17 @@ class Overheard:
         if self._request.whole:
             self._asked.append((boottime(), self._request.path, self._request.take()))
 
-    def back(self, data: bytes, *, passed: bool) -> bool:
-        """Read on; return whether an answer is complete."""
+    def back(self, data: bytes) -> int | None:
+        """Read on; return the status of the answer that is complete now."""
         self._answering.feed_data(data)
-        if not self._answer.whole:
-            return False
-        status, body = self._answering.get_status_code(), self._answer.take()
+        return self._answering.get_status_code() if self._answer.whole else None
+
+    def note(self, status: int, *, passed: bool) -> None:
+        """Write the exchange down that has just been completed."""
+        body = self._answer.take()
         if self._asked:
             at, path, asked = self._asked.pop(0)
             self._note(at, path, asked, status, body, passed=passed)
-        return True
 
     def _note(self, at: float, path: str, asked: bytes, status: int, body: bytes, *, passed: bool) -> None:
         name = path.rpartition("/")[2]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,7 +11,9 @@ import zstandard
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from hetuflow_selftest.history import History
+from hetuflow_selftest.history import History, boottime
+
+_PATIENCE_SECONDS: Final = 60.0
 
 # Who moves cursors and bindings is written down with it, so that the judge need not believe whoever did it:
 # servers have roles of their own, and the commit's time is the database's.
@@ -39,7 +42,8 @@ SELECT t.id::text, j.name AS job, t.schedule_id::text, t.backfill_id::text, t.st
   extract(epoch FROM t.fire_at)::float AS fire_at, extract(epoch FROM t.due_at)::float AS due_at,
   extract(epoch FROM t.created_at)::float AS created_at,
   extract(epoch FROM t.finished_at)::float AS finished_at,
-  t.attempts, t.losses, t.flow_run_id::text, t.flow_node, t.map_index
+  t.attempts, t.losses, t.flow_run_id::text, t.flow_node, t.map_index,
+  CASE WHEN j.name = 'on-event' THEN t.params->>'key' END AS event_key
 FROM sched_task t JOIN sched_job j ON j.id = t.job_id""",
     "instance": """
 SELECT i.id::text, i.task_id::text, j.name AS job, i.seq, i.attempt, i.status, i.reason,
@@ -168,10 +172,19 @@ class Observer:
             self._history.write("leader", **dict(zip(names, row, strict=True)))
 
 
-async def ask(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    """One question on a connection of its own."""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True, connect_timeout=5) as connection:
-        return await (await connection.execute(statement, values)).fetchall()
+async def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
+    """One question on a connection of its own; patiently, as the database may be away on purpose."""
+    deadline = boottime() + _PATIENCE_SECONDS
+    while True:
+        try:
+            async with await psycopg.AsyncConnection.connect(
+                url, autocommit=True, connect_timeout=5
+            ) as connection:
+                return await (await connection.execute(statement)).fetchall()
+        except psycopg.OperationalError:
+            if boottime() > deadline:
+                raise
+            await asyncio.sleep(0.2)
 
 
 async def leader(url: str) -> tuple[str, int, str] | None:

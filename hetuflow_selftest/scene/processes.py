@@ -106,5 +106,12 @@ def processes_named(*words: str) -> list[int]:
     return found
 
 
+def children(pid: int) -> list[int]:
+    try:
+        return [int(child) for child in (_PROC / f"{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
 def _command(folder: Path) -> str:
     return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:120]

@@ -20,7 +20,13 @@ from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
 from hetuflow_selftest.scene import database
 from hetuflow_selftest.scene.lines import Lines
 from hetuflow_selftest.scene.payload import write_payload
-from hetuflow_selftest.scene.processes import Program, SceneBroken, processes_named, processes_with
+from hetuflow_selftest.scene.processes import (
+    Program,
+    SceneBroken,
+    children,
+    processes_named,
+    processes_with,
+)
 from hetuflow_selftest.settings import RunSettings
 from hetuflow_server.embedded import EmbeddedPostgres
 
@@ -105,6 +111,10 @@ class Scene:
 
     def keepers_of(self, agent: Program) -> list[int]:
         return processes_named("keeper/__main__.py", str(self.data_of(agent)))
+
+    def runs_tasks(self, agent: Program) -> bool:
+        """Whether its keeper has children just now."""
+        return any(children(pid) for pid in self.keepers_of(agent))
 
     def payloads(self) -> dict[int, str]:
         return processes_with(f"SELFTEST_RUN={self.run_id}")

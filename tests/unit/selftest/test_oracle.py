@@ -20,6 +20,7 @@ from hetuflow_selftest.oracle.verdict import Outcome, Verdict, overall
 # Boottime 0 is an even second, so that both clocks show multiples of the interval together.
 OFFSET = 1_700_000_000.0
 SCHEDULE = "01890f3e-7b3c-7cc0-98c4-dc0c0c07398f"
+EXCLUSIVE = "01890f3e-7b3c-7cc0-98c4-dc0c0c073991"
 FIRST, SECOND = "http://127.0.0.1:1", "http://127.0.0.1:2"
 BOUNDS = {"calm_latency": 1.0, "fault_latency": 5.0, "recovery": 2.0, "tolerance": 0.05, "settling": 10.0}
 
@@ -67,6 +68,7 @@ def good() -> Written:
     fault = {"id": 1, "fault": "kill-leader", "victim": "server-1", "holder": "a", "epoch": 1, "died": True}
     written.nemesis += [{**fault, "kind": "begin", "at": 108.0}, {**fault, "kind": "end", "at": 110.0}]
     written.observer.append(leader_seen(100.0, "a", 1))
+    add_requests(written)
     written.scene += [
         {"kind": "begin", "at": 90.0, "bounds": BOUNDS, "wall_minus_boottime": OFFSET},
         {"kind": "over", "at": 120.5, "ended_at": 120.5},
@@ -77,27 +79,108 @@ def good() -> Written:
 
 def add_fire(written: Written, second: int, number: int) -> None:
     task = scheduled_task(SCHEDULE, OFFSET + second)
-    said = {"task": task, "instance": f"i{number}", "pid": number}
-    written.payloads += [
-        {**said, "at": second + 0.1, "kind": "start", "line": 0},
-        {**said, "at": second + 0.3, "kind": "line", "line": 1},
-        {**said, "at": second + 0.5, "kind": "end", "line": 1},
-    ]
-    written.database.append(
+    add_task(written, task, second, f"i{number}", schedule_id=SCHEDULE)
+
+
+def add_task(written: Written, task: str, at: float, instance: str, **facts: Any) -> None:
+    """One that ran once, for half a second, and said one line."""
+    status, token = facts.get("status", "succeeded"), f"token-{instance}"
+    task_row = {
+        "kind": "task",
+        "id": task,
+        "job": "j",
+        "schedule_id": None,
+        "backfill_id": None,
+        "flow_run_id": None,
+        "status": status,
+        "reason": None,
+        "losses": 0,
+        "fire_at": OFFSET + at,
+        "due_at": OFFSET + at,
+        "created_at": OFFSET + at - 5,
+    }
+    written.database.append(task_row | facts)
+    add_attempt(written, task, at, instance, status)
+    written.proxy.append(
         {
-            "kind": "task",
-            "id": task,
-            "job": "j",
-            "schedule_id": SCHEDULE,
-            "backfill_id": None,
-            "status": "succeeded",
-            "reason": None,
-            "losses": 0,
-            "fire_at": OFFSET + second,
-            "due_at": OFFSET + second,
-            "created_at": OFFSET + second - 5,
+            "kind": "exchange",
+            "at": at + 0.6,
+            "answered": at + 0.7,
+            "link": "agent-1",
+            "server": 1,
+            "call": "reports",
+            "status": 200,
+            "passed": True,
+            "reports": [
+                {"type": "finish", "instance": instance, "token": token, "status": status, "outcome": "ok"}
+            ],
         }
     )
+    written.observer += [
+        {"kind": "ended", "at": at + 1, "what": "task", "id": task, "status": status},
+        {"kind": "ended", "at": at + 1, "what": "instance", "id": instance, "status": f"{status} {token}"},
+    ]
+
+
+def add_attempt(written: Written, task: str, at: float, instance: str, status: str, **facts: Any) -> None:
+    said = {"task": task, "instance": instance, "pid": 7}
+    written.payloads += [
+        {**said, "at": at + 0.1, "kind": "start", "line": 0},
+        {**said, "at": at + 0.3, "kind": "line", "line": 1},
+        {**said, "at": at + 0.5, "kind": "end", "line": 1},
+    ]
+    row = {"id": instance, "task_id": task, "job": "j", "status": status, "token": f"token-{instance}"}
+    written.database += [
+        {"kind": "instance", **row, "claim_no": 1, "agent": "agent-1", "slot": None, **facts},
+        {
+            "kind": "log",
+            "instance": instance,
+            "claim_no": 1,
+            "stream": "stdout",
+            "chunks": [[0, len(instance) + 5, len(instance) + 5]],
+            "text": f"{instance} 7 1\n",
+        },
+    ]
+
+
+def add_requests(written: Written) -> None:
+    """A run, an event, a cancel, a flow, two lives of a daemon, and fires that may not overlap."""
+    asked = {"kind": "operation", "at": 101.0, "answered": 101.1, "status": 200}
+    written.clients += [
+        {**asked, "op": "run", "job": "by-hand", "told_id": "run"},
+        {**asked, "op": "emit", "key": "k"},
+        {**asked, "op": "cancel", "task": "cancelled", "told_status": "cancelled"},
+        {
+            **asked,
+            "op": "schedule",
+            "schedule": EXCLUSIVE,
+            "job": "x",
+            "name": "s",
+            "spec": {"every": "2s"},
+            "overlap": "skip",
+            "at": 113.0,
+            "answered": 113.1,
+        },
+        {**asked, "op": "unschedule", "schedule": EXCLUSIVE, "at": 117.0, "answered": 117.1},
+    ]
+    add_task(written, "run", 101, "run-1", job="by-hand")
+    add_task(written, "event", 101, "event-1", schedule_id="of-events", event_key="k")
+    add_task(written, "cancelled", 100, "cancelled-1", schedule_id="z", status="cancelled")
+    for second in (114, 116):
+        task = scheduled_task(EXCLUSIVE, OFFSET + second)
+        add_task(written, task, second, f"x{second}", schedule_id=EXCLUSIVE)
+    node = {"flow_run_id": "flow"}
+    add_task(written, "n1", 102, "n1-1", flow_node="first", **node)
+    for number in range(3):
+        add_task(written, f"n2{number}", 103, f"n2{number}-1", flow_node="each", **node)
+    add_task(written, "n3", 104, "n3-1", flow_node="last", **node)
+    for number in range(2):
+        add_task(written, f"d{number}", 105 + number, f"d{number}-1", schedule_id="of-daemon")
+        written.rows("instance")[-1]["slot"] = 0
+    written.database += [
+        {"kind": "event", "id": "e", "name": "n", "key": "k"},
+        {"kind": "flow_run", "id": "flow", "status": "succeeded"},
+    ]
 
 
 def leader_write(url: str, at: float) -> dict[str, Any]:
@@ -115,7 +198,7 @@ def test_a_good_history_passes() -> None:
         verdicts, Outcome.PASS
     )
     assert overall(list(verdicts.values())) is Outcome.PASS
-    assert verdicts["no fire is missing"].judged == 10
+    assert verdicts["no fire is missing"].judged == 12
 
 
 def a_fire_is_missing(written: Written) -> None:
@@ -166,7 +249,7 @@ def two_hold_one_term(written: Written) -> None:
 
 
 def the_fence_is_anothers(written: Written) -> None:
-    written.observer[0]["fence_holder"] = "b"
+    next(record for record in written.observer if record["kind"] == "leader")["fence_holder"] = "b"
 
 
 def a_term_comes_back(written: Written) -> None:
@@ -197,9 +280,179 @@ def a_process_is_left(written: Written) -> None:
     written.scene[-1]["left"] = {17: "sleep 100"}
 
 
+def row_of(written: Written, table: str, id_: str) -> dict[str, Any]:
+    return next(row for row in written.rows(table) if row["id"] == id_)
+
+
+def records_of(written: Written, instance: str) -> list[dict[str, Any]]:
+    return [record for record in written.payloads if record["instance"] == instance]
+
+
+def report_of(written: Written, instance: str) -> dict[str, Any]:
+    return next(one for record in written.proxy for one in record["reports"] if one["instance"] == instance)
+
+
+def two_finish_one_attempt(written: Written) -> None:
+    written.proxy.append(
+        {**written.proxy[0], "reports": [{**report_of(written, "i0"), "token": "another"}]},
+    )
+
+
+def a_task_succeeds_twice(written: Written) -> None:
+    add_attempt(written, "run", 110, "run-2", "succeeded")
+
+
+def an_acknowledged_finish_is_gone(written: Written) -> None:
+    written.drop(row_of(written, "instance", "i3"))
+
+
+def an_acknowledged_finish_has_changed(written: Written) -> None:
+    row_of(written, "instance", "i3")["status"] = "lost"
+
+
+def another_token_is_stored(written: Written) -> None:
+    row_of(written, "instance", "i3")["token"] = "another"
+
+
+def the_right_one_is_refused(written: Written) -> None:
+    report_of(written, "i3")["outcome"] = "stale"
+
+
+def a_late_result_is_thrown_away(written: Written) -> None:
+    written.proxy.append(
+        {**written.proxy[0], "reports": [{**report_of(written, "i0"), "token": "x", "outcome": "stale"}]},
+    )
+
+
+def a_terminal_state_changes(written: Written) -> None:
+    written.observer.append({"kind": "ended", "at": 119.0, "what": "task", "id": "run", "status": "failed"})
+
+
+def a_terminal_state_has_changed_in_the_end(written: Written) -> None:
+    row_of(written, "task", "run")["status"] = "failed"
+
+
+def a_terminal_row_vanishes(written: Written) -> None:
+    written.observer.append({"kind": "vanished", "at": 119.0, "what": "task", "id": "run", "status": "x"})
+
+
+def an_attempt_has_two_processes(written: Written) -> None:
+    written.payloads += [{**record, "pid": 8, "at": record["at"] + 3} for record in records_of(written, "i3")]
+
+
+def two_attempts_at_once(written: Written) -> None:
+    add_attempt(written, "run", 101.2, "run-2", "lost")
+
+
+def fires_overlap(written: Written) -> None:
+    for record in records_of(written, "x114"):
+        record["at"] += 1.8 if record["kind"] == "end" else 0
+
+
+def a_slot_lives_twice(written: Written) -> None:
+    for record in records_of(written, "d0-1"):
+        record["at"] += 0.9 if record["kind"] == "end" else 0
+
+
+def log_of(written: Written, instance: str) -> dict[str, Any]:
+    return next(row for row in written.rows("log") if row["instance"] == instance)
+
+
+def a_line_is_missing(written: Written) -> None:
+    log_of(written, "i3")["text"] = ""
+
+
+def a_line_is_there_twice(written: Written) -> None:
+    log_of(written, "i3")["text"] *= 2
+
+
+def a_chunk_leaves_a_gap(written: Written) -> None:
+    log_of(written, "i3")["chunks"][0][0] = 1
+
+
+def the_log_of_a_lost_attempt_has_a_gap(written: Written) -> None:
+    row_of(written, "instance", "i3")["status"] = "lost"
+    log_of(written, "i3")["text"] = "i3 7 2\n"
+
+
+def a_promised_task_is_not_there(written: Written) -> None:
+    written.drop(row_of(written, "task", "run"))
+
+
+def a_request_ran_twice(written: Written) -> None:
+    add_task(written, "run-again", 101, "again-1", job="by-hand")
+
+
+def two_requests_got_one_task(written: Written) -> None:
+    written.clients.append(next(record for record in written.clients if record["op"] == "run"))
+
+
+def an_event_started_nothing(written: Written) -> None:
+    written.drop(row_of(written, "task", "event"))
+
+
+def an_event_started_two(written: Written) -> None:
+    add_task(written, "event-again", 101, "event-2", schedule_id="of-events", event_key="k")
+
+
+def an_event_is_there_twice(written: Written) -> None:
+    written.database.append({"kind": "event", "id": "f", "name": "n", "key": "k"})
+
+
+def a_cancelled_task_succeeds(written: Written) -> None:
+    row_of(written, "task", "cancelled")["status"] = "succeeded"
+
+
+def a_cancelled_task_begins(written: Written) -> None:
+    for record in records_of(written, "cancelled-1"):
+        record["at"] += 5
+
+
+def a_flow_fails(written: Written) -> None:
+    row_of(written, "flow_run", "flow")["status"] = "failed"
+
+
+def a_node_is_left_out(written: Written) -> None:
+    written.drop(row_of(written, "task", "n3"))
+
+
+def a_node_begins_too_soon(written: Written) -> None:
+    for record in records_of(written, "n21-1"):
+        record["at"] += 1.2
+
+
 @pytest.mark.parametrize(
     ("plant", "red"),
     [
+        (two_finish_one_attempt, "one finish per attempt"),
+        (a_task_succeeds_twice, "one finish per attempt"),
+        (an_acknowledged_finish_is_gone, "acknowledged finishes are final"),
+        (an_acknowledged_finish_has_changed, "acknowledged finishes are final"),
+        (another_token_is_stored, "acknowledged finishes are final"),
+        (the_right_one_is_refused, "late finishers are refused"),
+        (a_late_result_is_thrown_away, "late finishers are refused"),
+        (a_terminal_state_changes, "what has ended stays so"),
+        (a_terminal_state_has_changed_in_the_end, "what has ended stays so"),
+        (a_terminal_row_vanishes, "what has ended stays so"),
+        (an_attempt_has_two_processes, "one process per attempt"),
+        (two_attempts_at_once, "no two attempts at once"),
+        (fires_overlap, "no overlap where none is allowed"),
+        (a_slot_lives_twice, "one life per slot of a daemon"),
+        (a_line_is_missing, "log lines without gap or repeat"),
+        (a_line_is_there_twice, "log lines without gap or repeat"),
+        (a_chunk_leaves_a_gap, "log lines without gap or repeat"),
+        (the_log_of_a_lost_attempt_has_a_gap, "log lines without gap or repeat"),
+        (a_promised_task_is_not_there, "each request ran once"),
+        (a_request_ran_twice, "each request ran once"),
+        (two_requests_got_one_task, "each request ran once"),
+        (an_event_started_nothing, "each event started one task"),
+        (an_event_started_two, "each event started one task"),
+        (an_event_is_there_twice, "each event started one task"),
+        (a_cancelled_task_succeeds, "cancelled is cancelled"),
+        (a_cancelled_task_begins, "cancelled is cancelled"),
+        (a_flow_fails, "flows ran node by node"),
+        (a_node_is_left_out, "flows ran node by node"),
+        (a_node_begins_too_soon, "flows ran node by node"),
         (a_fire_is_missing, "no fire is missing"),
         (a_fire_came_twice, "no fire came twice"),
         (a_fire_at_no_time_of_its, "no fire was invented"),
@@ -261,10 +514,22 @@ def test_a_fault_without_effect_proves_nothing(without_effect: Callable[[Written
 def test_nothing_to_look_at_is_no_pass() -> None:
     written = good()
     written.clients.clear()
-    verdicts = written.judged()
-    assert verdicts["no fire is missing"].outcome is Outcome.UNKNOWN
-    assert overall(list(verdicts.values())) is Outcome.UNKNOWN
+    nothing = written.judged()["no fire is missing"]
+    assert nothing.outcome is Outcome.UNKNOWN
+    assert overall([good().judged()["no fire is missing"], nothing]) is Outcome.UNKNOWN
     assert overall([]) is Outcome.UNKNOWN
+
+
+def test_a_schedule_that_ended_before_anybody_came_to_it_has_missed_nothing() -> None:
+    written = good()
+    asked = {"kind": "operation", "schedule": "late", "job": "j", "name": "l", "spec": {"every": "1s"}}
+    written.clients += [
+        {**asked, "op": "schedule", "at": 108.0, "answered": 108.2},
+        {**asked, "op": "unschedule", "at": 109.7, "answered": 109.9},
+    ]
+    assert written.judged()["no fire is missing"].outcome is Outcome.PASS
+    written.clients[-1]["at"] = 111.0
+    assert written.judged()["no fire is missing"].outcome is Outcome.FAIL
 
 
 def test_quarantine_is_an_end_that_work_may_have() -> None:

@@ -1,0 +1,68 @@
+"""Lines are cut, in one direction or both, and answers get lost on them."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.agent_faults import busy_agent
+from hetuflow_selftest.nemesis.server_faults import another_leads, leader
+from hetuflow_selftest.scene.scene import Scene
+
+Facts = dict[str, Any]
+
+
+@asynccontextmanager
+async def cut_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
+    """The leader and the database do not hear each other until another one leads; then all arrives late."""
+    victim, facts = await leader(scene)
+    await scene.lines.suffer(victim.name, "hold")
+    try:
+        yield facts
+        await another_leads(scene, facts.get("epoch", 0))
+    finally:
+        facts["felt"] = await scene.lines.heal(victim.name)
+
+
+def cut_agent(scene: Scene, lots: random.Random) -> AbstractAsyncContextManager[Facts]:
+    return _cut(scene, lots, "both")
+
+
+def cut_agent_there(scene: Scene, lots: random.Random) -> AbstractAsyncContextManager[Facts]:
+    """What the agent says does not arrive."""
+    return _cut(scene, lots, "there")
+
+
+def cut_agent_back(scene: Scene, lots: random.Random) -> AbstractAsyncContextManager[Facts]:
+    """What the servers say does not arrive."""
+    return _cut(scene, lots, "back")
+
+
+@asynccontextmanager
+async def _cut(scene: Scene, lots: random.Random, direction: str) -> AsyncIterator[Facts]:
+    """For longer than the leases last."""
+    victim = await busy_agent(scene, lots)
+    began = boottime()
+    await scene.lines.suffer(victim.name, "hold", direction=direction)
+    facts: Facts = {"victim": victim.name, "at": began}
+    try:
+        yield facts
+        await asyncio.sleep(max(0.0, began + scene.settings.lease * 1.3 - boottime()))
+    finally:
+        facts["felt"] = await scene.lines.heal(victim.name)
+
+
+@asynccontextmanager
+async def lose_replies(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
+    """Servers get what agents say and act on it, and the first answers of each line are never heard."""
+    for agent in scene.agents:
+        await scene.lines.suffer(agent.name, "swallow", paths=["/reports", "/poll", "/logs"], most=6)
+    facts: Facts = {"victim": ", ".join(agent.name for agent in scene.agents)}
+    try:
+        yield facts
+    finally:
+        facts["felt"] = sum([await scene.lines.heal(agent.name) for agent in scene.agents])

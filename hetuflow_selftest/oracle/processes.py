@@ -1,0 +1,69 @@
+"""What must not run at once does not."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from hetuflow_selftest.oracle.evidence import Histories, Run
+from hetuflow_selftest.oracle.fires import planned
+from hetuflow_selftest.oracle.verdict import Anomaly, Verdict, judged
+
+
+def never_at_once(histories: Histories) -> list[Verdict]:
+    """Attempts of a task, all of which end before their lease does; fires of a schedule; lives of a slot."""
+    tolerance = histories.facts["bounds"]["tolerance"]
+    attempts = {task: runs for task, runs in histories.runs_of_task.items() if len(runs) > 1}
+    exclusive = {plan.schedule for plan in planned(histories) if plan.overlap != "allow"}
+    by_schedule: dict[str, list[Run]] = defaultdict(list)
+    by_slot: dict[str, list[Run]] = defaultdict(list)
+    slots = {
+        row["id"]: f"slot {row['slot']} of {row['job']}"
+        for row in histories.rows("instance")
+        if row["slot"] is not None
+    }
+    for run in histories.runs:
+        schedule = histories.tasks.get(run.task, {}).get("schedule_id")
+        if schedule in exclusive:
+            by_schedule[schedule].append(run)
+        if run.instance in slots:
+            by_slot[slots[run.instance]].append(run)
+    return [
+        _one_process_each(histories),
+        _apart("no two attempts at once", "tasks that ran more than once", attempts, tolerance),
+        _apart("no overlap where none is allowed", "schedules", by_schedule, tolerance),
+        _apart("one life per slot of a daemon", "slots", by_slot, tolerance),
+    ]
+
+
+def _one_process_each(histories: Histories) -> Verdict:
+    """An attempt that has begun is never begun again: what becomes of it is another attempt."""
+    processes: dict[str, list[Run]] = defaultdict(list)
+    for run in histories.runs:
+        processes[run.instance].append(run)
+    anomalies = [
+        Anomaly(f"instance {instance} had {len(runs)} processes", runs[1].started)
+        for instance, runs in processes.items()
+        if len(runs) > 1
+    ]
+    return judged("one process per attempt", len(processes), "attempts", anomalies)
+
+
+def _apart(name: str, unit: str, groups: dict[str, list[Run]], tolerance: float) -> Verdict:
+    found = [anomaly for key, runs in groups.items() for anomaly in _overlaps(key, runs, tolerance)]
+    if name == "no two attempts at once" and not groups:
+        # Faults that lose nothing are no reason to doubt.
+        return judged(name, 1, "run without a second attempt", found)
+    return judged(name, len(groups), unit, found)
+
+
+def _overlaps(key: str, runs: Iterable[Run], tolerance: float) -> Iterator[Anomaly]:
+    ordered = sorted(runs, key=lambda run: run.started)
+    for earlier, later in pairwise(ordered):
+        if earlier.seen > later.started + tolerance:
+            said = (
+                f"{key}: process {earlier.pid} lived until {earlier.seen:.2f} at least, "
+                f"process {later.pid} began at {later.started:.2f}"
+            )
+            yield Anomaly(said, later.started)
