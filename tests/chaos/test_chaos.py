@@ -16,8 +16,8 @@ from hetuflow_selftest.report.text import as_json, as_text
 from hetuflow_selftest.run import perform
 from hetuflow_selftest.settings import quick
 
-# One of each family: deaths, pauses, cut lines, a crash of the database, lost answers, a rolling restart. Those
-# that touch different things are made beside each other, in one scene.
+# One of each family: deaths, pauses, cut lines, a crash of the database, lost answers, a rolling restart.
+# Those that touch different things are made beside each other, in one scene.
 GATE: Final = (
     "kill-leader",
     "cut-leader",
