@@ -5,6 +5,7 @@ A test compares what is committed with what this would write.
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import errors
 from hetuflow_core.errors import HetuflowError
+from hetuflow_core.jobfile.schema import file_schema
 from hetuflow_core.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permission
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.config_render import reference, template
@@ -54,6 +56,7 @@ def generated() -> dict[str, str]:
         "docs/reference/commands.md": commands.page(hetuflow),
         "docs/reference/exit-codes.md": exit_codes(),
         "docs/reference/permissions.md": permissions(),
+        "docs/reference/job-file.schema.json": json.dumps(file_schema(), indent=1, ensure_ascii=False) + "\n",
     }
 
 

@@ -44,8 +44,8 @@ MAP_KEYS: Final = ("over", "max_parallel", "quorum")
 FLEET_KEYS: Final = ("waves", "max_unavailable", "quorum")
 
 MOST_ITEMS: Final = 10_000
-_NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
-_APPROVER: Final = re.compile(r"[^\s,]{1,128}")
+NODE_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
+APPROVER: Final = re.compile(r"[^\s,]{1,128}")
 _PERCENT: Final = re.compile(r"([0-9]{1,3})%")
 _WHOLE: Final = 100
 _MOST_WAVES: Final = 100
@@ -53,7 +53,7 @@ _RETRIED: Final = 3
 # What a node may have, beside what every node has; a key elsewhere would have no effect.
 _OF_WORK: Final = ("params", "map", "fleet", "deadline", "priority", *WORK_KEYS)
 _OF_CALLS: Final = ("params", "map", "deadline", "priority")
-_ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
+ALLOWED: Final[Mapping[str, tuple[str, ...]]] = {
     "run": _OF_WORK,
     "job": (*_OF_CALLS, "fleet"),
     "flow": _OF_CALLS,
@@ -98,7 +98,7 @@ def _node(given: Given, unsupported: Mapping[str, str]) -> FlowNode | None:
     section = supported(section, "flow.nodes.", unsupported)
     name = section.require(
         "name",
-        lambda given: given.matching(_NODE_NAME, "lower-case letters, digits and, inside, also _ -"),
+        lambda given: given.matching(NODE_NAME, "lower-case letters, digits and, inside, also _ -"),
         "name the node",
     )
     body = _body(given, section)
@@ -141,12 +141,12 @@ def _body(given: Given, section: Section) -> str | None:
         return None
     if not present:
         entries = given.entries() or {}
-        if not any(key in entries for key in BODIES):
+        if all(key not in entries or entries[key].is_empty() for key in BODIES):
             given.refuse(f"nothing says what the node does: use {listed(BODIES)}.")
         return None
     (body,) = present
     for key in ("map", "fleet", "params", "deadline", "priority", *WORK_KEYS):
-        if key in section.present and key not in _ALLOWED[body]:
+        if key in section.present and key not in ALLOWED[body]:
             section.present[key].refuse(f"says nothing for a node with {body}: {_remedy(body, key)}.")
     return body
 
@@ -204,7 +204,7 @@ def _approval(given: Given) -> Approval | None:
 
 
 def _approver(given: Given) -> str | None:
-    return given.matching(_APPROVER, "the name of a user or key, or role:admin")
+    return given.matching(APPROVER, "the name of a user or key, or role:admin")
 
 
 def _event_wait(given: Given) -> EventWait | None:

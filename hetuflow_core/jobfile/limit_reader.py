@@ -12,7 +12,7 @@ from hetuflow_core.limits import MOST_CONCURRENT, OWN_KINDS
 
 LIMIT_KEYS: Final = ("kind", "namespace", "name", "max")
 
-_SCOPE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
+SCOPE: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}:[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
 
 
 def read_limit(given: Given) -> LimitSpec | None:
@@ -29,7 +29,7 @@ def read_limit(given: Given) -> LimitSpec | None:
 
 def read_scope(given: Given) -> str | None:
     """The name of a limit: a kind and a name."""
-    scope = given.matching(_SCOPE, "a kind and a name, such as tool:claude")
+    scope = given.matching(SCOPE, "a kind and a name, such as tool:claude")
     if scope is not None and (kind := scope.partition(":")[0]) in OWN_KINDS:
         given.refuse(f"limits of the kind {kind} are made by concurrency: use another kind, such as tool.")
         return None

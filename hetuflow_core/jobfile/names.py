@@ -7,9 +7,9 @@ from typing import Final
 
 from hetuflow_core.jobfile.given import Given
 
-_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
+NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
 _EXPECTED: Final = "lower-case letters, digits and, inside, also . _ - (128 characters at most)"
 
 
 def read_name(given: Given) -> str | None:
-    return given.matching(_NAME, _EXPECTED)
+    return given.matching(NAME, _EXPECTED)

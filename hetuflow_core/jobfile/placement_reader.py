@@ -26,12 +26,12 @@ from hetuflow_core.placement import (
     normalised,
 )
 
-_POOL: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
+POOL: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 _LABEL_EXPECTED: Final = "the name of a label"
-_MOST_CPU: Final = 100_000
-_MOST_GPU: Final = 10_000
-_MOST_WEIGHT: Final = 100
+MOST_CPU: Final = 100_000
+MOST_GPU: Final = 10_000
+MOST_WEIGHT: Final = 100
 
 
 def read_requirements(given: Given, unsupported: Mapping[str, str]) -> Requirements | None:
@@ -46,7 +46,7 @@ def read_requirements(given: Given, unsupported: Mapping[str, str]) -> Requireme
             anti_affinity=section.read("anti_affinity", _anti_affinity, AntiAffinity()),
             tolerations=section.read("tolerations", lambda given: each(given, _toleration), ()),
             resources=section.read("resources", _resources, Resources()),
-            pool=section.read("pool", lambda given: given.matching(_POOL, "the name of a pool"), None),
+            pool=section.read("pool", lambda given: given.matching(POOL, "the name of a pool"), None),
         )
     )
 
@@ -81,7 +81,7 @@ def _unliked(given: Given) -> UnlikedNeighbour | None:
     meant = _jobs(section) if section else None
     if section is None or meant is None:
         return None
-    weight = section.require("weight", lambda given: given.integer(1, _MOST_WEIGHT), "say what it is worth")
+    weight = section.require("weight", lambda given: given.integer(1, MOST_WEIGHT), "say what it is worth")
     return None if weight is None else UnlikedNeighbour(weight=weight, jobs=meant.jobs, labels=meant.labels)
 
 
@@ -104,7 +104,7 @@ def _preference(given: Given) -> Preference | None:
     condition = _condition(section) if section else None
     if section is None or condition is None:
         return None
-    weight = section.require("weight", lambda given: given.integer(1, _MOST_WEIGHT), "say what it is worth")
+    weight = section.require("weight", lambda given: given.integer(1, MOST_WEIGHT), "say what it is worth")
     if weight is None:
         return None
     return Preference(weight=weight, key=condition.key, operator=condition.operator, values=condition.values)
@@ -159,9 +159,9 @@ def _resources(given: Given) -> Resources | None:
     if section is None:
         return None
     return Resources(
-        cpu=section.read("cpu", lambda given: given.number(0, _MOST_CPU), 0.0),
+        cpu=section.read("cpu", lambda given: given.number(0, MOST_CPU), 0.0),
         memory=section.read("memory", _size, 0),
-        gpu=section.read("gpu", lambda given: given.integer(0, _MOST_GPU), 0),
+        gpu=section.read("gpu", lambda given: given.integer(0, MOST_GPU), 0),
     )
 
 

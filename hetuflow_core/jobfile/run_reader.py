@@ -34,14 +34,14 @@ PYTHON_KEYS: Final = ("function", "kwargs")
 # Values that stand in the file, and those that secrets hold.
 _Texts: TypeAlias = "tuple[dict[str, str], dict[str, SecretUse]]"
 
-_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
-_SHELL: Final = re.compile(r"/?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
-_EXECUTOR: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
-_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-_USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
-_METHOD: Final = re.compile(r"[A-Z]{1,32}")
-_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
-_STATUS: Final = re.compile(r"[1-5](xx|[0-9]{2})")
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+SHELL: Final = re.compile(r"/?[A-Za-z0-9_.+-]+(/[A-Za-z0-9_.+-]+)*")
+EXECUTOR: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,62}[a-z0-9])?")
+FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+USER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
+METHOD: Final = re.compile(r"[A-Z]{1,32}")
+HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}")
+STATUS: Final = re.compile(r"[1-5](xx|[0-9]{2})")
 # What the connection itself says; a second one would contradict it.
 _CONNECTION_HEADERS: Final = frozenset(
     {"connection", "content-length", "host", "te", "trailer", "transfer-encoding", "upgrade"}
@@ -50,7 +50,7 @@ _MOST_REDIRECTS: Final = 10
 # The others have places in which to name each secret.
 _TAKES_SECRETS: Final = (Executor.PYTHON, Executor.OTHER)
 # The agent sets these; a value from the file would be lost without a word.
-_AGENT_VARIABLES: Final = frozenset(
+AGENT_VARIABLES: Final = frozenset(
     {
         *("HETUFLOW_TASK_ID", "HETUFLOW_INSTANCE_ID", "HETUFLOW_ATTEMPT", "HETUFLOW_SCHEDULED_AT"),
         *("HETUFLOW_NAMESPACE", "HETUFLOW_JOB", "HETUFLOW_OUTPUT", "HETUFLOW_PROGRESS"),
@@ -75,7 +75,7 @@ def read_run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
         given.refuse(f"nothing says what to run: use {listed(Executor)}.")
     _refuse_idle(section, executors)
     script = section.read("script", _script, None)
-    shell = section.read("shell", lambda given: given.matching(_SHELL, "a shell such as bash or sh"), None)
+    shell = section.read("shell", lambda given: given.matching(SHELL, "a shell such as bash or sh"), None)
     env, secret_env = section.read("env", _environment, _nothing())
     return Run(
         command=section.read("command", _command, None),
@@ -88,9 +88,7 @@ def read_run(given: Given, unsupported: Mapping[str, str]) -> Run | None:
         secret_env=secret_env,
         secrets=section.read("secrets", read_secret_names, ()),
         workdir=section.read("workdir", _workdir, None),
-        user=section.read(
-            "user", lambda given: given.matching(_USER, "the name of a user of the host"), None
-        ),
+        user=section.read("user", lambda given: given.matching(USER, "the name of a user of the host"), None),
         artifacts=section.read("artifacts", read_artifacts, ArtifactSpec()),
     )
 
@@ -161,7 +159,7 @@ def _python(given: Given) -> PythonCall | None:
         return None
     function = section.require(
         "function",
-        lambda given: given.matching(_FUNCTION, "a module and a function, such as acme.reports:nightly"),
+        lambda given: given.matching(FUNCTION, "a module and a function, such as acme.reports:nightly"),
         "name the function as module:function",
     )
     kwargs = section.read("kwargs", _named_values, None)
@@ -174,7 +172,7 @@ def _http(given: Given) -> HttpCall | None:
         return None
     url = section.require("url", _url, "say what to request")
     method = section.read(
-        "method", lambda given: given.matching(_METHOD, "a method such as GET or POST"), DEFAULT_METHOD
+        "method", lambda given: given.matching(METHOD, "a method such as GET or POST"), DEFAULT_METHOD
     )
     if "body" in section.present and "json" in section.present:
         given.refuse("body and json exclude each other: keep one of them.")
@@ -208,7 +206,7 @@ def _url(given: Given) -> str | None:
 
 def _headers(given: Given) -> _Texts:
     for name, value in (given.entries() or {}).items():
-        if not _HEADER.fullmatch(name):
+        if not HEADER.fullmatch(name):
             value.refuse("is not the name of a header: use letters, digits and -.")
         elif name.lower() in _CONNECTION_HEADERS:
             value.refuse(f"{name} is set by the connection itself: remove it.")
@@ -237,9 +235,9 @@ def _texts(given: Given) -> _Texts:
 def _expected_status(given: Given) -> tuple[str, ...] | None:
     expected = "a status such as 200, or a class such as 2xx"
     if isinstance(given.node.value, tuple):
-        statuses = each(given, lambda item: item.matching(_STATUS, expected))
+        statuses = each(given, lambda item: item.matching(STATUS, expected))
     else:
-        status = given.matching(_STATUS, expected)
+        status = given.matching(STATUS, expected)
         statuses = (status,) if status is not None else ()
     return tuple(sorted(set(statuses))) or None
 
@@ -256,7 +254,7 @@ def _other(section: Section) -> OtherCall | None:
 
 
 def _executor_name(given: Given) -> str | None:
-    name = given.matching(_EXECUTOR, "the name of an executor that agents have")
+    name = given.matching(EXECUTOR, "the name of an executor that agents have")
     if name in tuple(Executor):
         given.refuse(f"{name} has a key of its own: write run: {{{name}: …}}.")
         return None
@@ -272,9 +270,9 @@ def _named_values(given: Given) -> dict[str, Any] | None:
 
 def _environment(given: Given) -> _Texts:
     for name, value in (given.entries() or {}).items():
-        if not _VARIABLE.fullmatch(name):
+        if not VARIABLE.fullmatch(name):
             value.refuse("a variable's name has letters, digits and _, and no digit first: rename it.")
-        elif name in _AGENT_VARIABLES:
+        elif name in AGENT_VARIABLES:
             value.refuse(f"{name} is set by the agent: use another name.")
     return _texts(given)
 

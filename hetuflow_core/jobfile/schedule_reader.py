@@ -48,13 +48,13 @@ SCHEDULE_KEYS: Final = (
     *("params", "priority"),
 )
 
-_TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
+TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
 _SUPPORTED_TRIGGERS: Final = ("cron", "every", "at", "daemon", "event", "flow")
-_BOUNDS: Final = ("start_at", "end_at", "max_count")
+BOUNDS: Final = ("start_at", "end_at", "max_count")
 _MISFIRE: Final = re.compile(r"all\(([0-9]{1,9})\)")
 _MOST_SCHEDULES: Final = 1000
 _MOST_CAP: Final = 10_000
-_MOST_COUNT: Final = 1_000_000_000
+MOST_COUNT: Final = 1_000_000_000
 _HIGHEST_PRIORITY: Final = 1000
 _NONE: Final = timedelta(0)
 _SHORTEST_INTERVAL: Final = timedelta(seconds=1)
@@ -81,7 +81,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
     section = given.section(SCHEDULE_KEYS)
     if section is None:
         return None
-    present = [key for key in _TRIGGERS if key in section.present]
+    present = [key for key in TRIGGERS if key in section.present]
     section = supported(section, "schedules.", unsupported)
     _refuse_other_triggers(given, present)
     _refuse_idle_keys(section, present)
@@ -100,7 +100,7 @@ def read_schedule(given: Given, unsupported: Mapping[str, str]) -> ScheduleSpec 
         dst=section.read("dst", _dst, Dst()),
         start_at=section.read("start_at", read_instant, None),
         end_at=section.read("end_at", read_instant, None),
-        max_count=section.read("max_count", lambda given: given.integer(1, _MOST_COUNT), None),
+        max_count=section.read("max_count", lambda given: given.integer(1, MOST_COUNT), None),
         jitter=section.read("jitter", _duration(_NONE, _LONGEST_JITTER), _NONE),
         calendar=section.read("calendar", _calendar_use, CalendarUse()),
         blackout=section.read("blackout", lambda given: each(given, _blackout), ()),
@@ -133,7 +133,7 @@ def _refuse_idle_keys(section: Section, present: list[str]) -> None:
     if present == ["flow"]:
         _refuse_beside(section, BESIDE_AFTER, "it fires when other jobs have ended")
     if present == ["at"]:
-        for key in _BOUNDS:
+        for key in BOUNDS:
             if bound := section.get(key):
                 bound.refuse(f"a schedule with at fires once: remove {key}, or use cron or every.")
     dst = section.get("dst")

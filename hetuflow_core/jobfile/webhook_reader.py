@@ -28,9 +28,9 @@ WEBHOOK_KEYS: Final = (
     *("kind", "namespace", "name", "url", "events", "jobs", "receives", "secret", "enabled"),
 )
 WEBHOOK_EVENTS: Final = tuple(sorted(status.value for status in TASK_TERMINAL))
-_EVENT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
+EVENT_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,126}[a-z0-9])?")
 _MOST_JOBS: Final = 100
-_LONGEST_URL: Final = 2000
+LONGEST_URL: Final = 2000
 
 
 def read_webhook(given: Given) -> WebhookSpec | None:
@@ -74,7 +74,7 @@ def _url(given: Given) -> str | None:
 
 
 def _is_address(text: str) -> bool:
-    if len(text) > _LONGEST_URL or not text.isascii() or not text.isprintable() or " " in text:
+    if len(text) > LONGEST_URL or not text.isascii() or not text.isprintable() or " " in text:
         return False
     try:
         parts = urlsplit(text)
@@ -101,5 +101,5 @@ def _receives(given: Given) -> str | None:
     if section is None:
         return None
     return section.require(
-        "event", lambda item: item.matching(_EVENT_NAME, "a name such as file.uploaded"), "name the event"
+        "event", lambda item: item.matching(EVENT_NAME, "a name such as file.uploaded"), "name the event"
     )

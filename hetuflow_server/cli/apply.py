@@ -26,7 +26,8 @@ def _files(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         required=True,
         metavar="FILE",
-        help="YAML, TOML or JSON; - reads standard input. Repeatable, and more files may follow it.",
+        help="YAML, TOML or JSON, or a folder of such files; - reads standard input. Repeatable, and more "
+        "files may follow it.",
     )
     return option(click.argument("more", nargs=-1, metavar="[FILE]...")(command))
 

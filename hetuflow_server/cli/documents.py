@@ -20,6 +20,7 @@ from hetuflow_core.jobfile import (
     to_document,
 )
 from hetuflow_core.jobfile.nodes import Node, field_name
+from hetuflow_core.jobfile.reading import SUFFIXES
 from hetuflow_server.cli.secret_sources import with_value
 
 STANDARD_INPUT: Final = "-"
@@ -41,7 +42,8 @@ def read_files(names: Sequence[str], *, namespace: str | None) -> list[PlacedDoc
     """
     if names.count(STANDARD_INPUT) > 1:
         raise Invalid("Standard input can be read once only: give -f - once.")
-    found = [_settled(raw, namespace) for name in names for raw in _read(name)]
+    files = [file for name in names for file in _files(name)]
+    found = [_settled(raw, namespace) for file in dict.fromkeys(files) for raw in _read(file)]
     # As they were understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
     return [_placed(raw, spec) for raw, spec in zip(found, load_documents(found), strict=True)]
 
@@ -56,6 +58,24 @@ def _placed(raw: RawDocument, spec: Document) -> PlacedDocument:
     if isinstance(spec, SecretSpec):
         document = with_value(spec, document, place, Path(raw.source).parent)
     return PlacedDocument(document, place)
+
+
+def _files(name: str) -> list[str]:
+    """The file itself, or the job files of a folder and those below it, in the order of their names."""
+    folder = Path(name)
+    if name == STANDARD_INPUT or not folder.is_dir():
+        return [name]
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.removeprefix(".").lower() in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
+        raise Invalid(f"The folder {name} has no job files: they end with {endings}.")
+    return [str(path) for path in found]
 
 
 def _read(name: str) -> list[RawDocument]:

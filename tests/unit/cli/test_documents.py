@@ -69,11 +69,24 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"no file .*missing\.yaml"):
         read_files([str(tmp_path / "missing.yaml")], namespace=None)
-    with pytest.raises(Invalid, match="cannot be read"):
+    with pytest.raises(Invalid, match="no job files"):
         read_files([str(tmp_path)], namespace=None)
     (tmp_path / "latin.yaml").write_bytes(b"name: caf\xe9\n")
     with pytest.raises(Invalid, match="not UTF-8"):
         read_files([str(tmp_path / "latin.yaml")], namespace=None)
+
+
+def test_folders_are_read_with_what_is_below_them(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    (tmp_path / ".git").mkdir()
+    for name in ("b.yaml", "below/a.json", "c.YML"):
+        (tmp_path / name).write_text(f'{{"kind": "namespace", "name": "n{len(name)}"}}', encoding="utf-8")
+    for name in (".git/x.yaml", "notes.txt", ".hidden.yaml"):
+        (tmp_path / name).write_text("no: job", encoding="utf-8")
+    (tmp_path / "d.toml").write_text('kind = "namespace"\nname = "d"\n', encoding="utf-8")
+    found = read_files([str(tmp_path), str(tmp_path / "b.yaml")], namespace=None)
+    assert [document.content["name"] for document in found] == ["n6", "n12", "n5", "d"]
+    assert found[-1].place.endswith("d.toml:1:1")
 
 
 def test_what_the_server_refuses_is_named_by_file() -> None:

@@ -1,0 +1,265 @@
+"""The JSON Schema of job files, for editors and programs that write them.
+
+It is put together from the names, patterns and bounds of the readers. What a schema can say, it says as they
+do; whether a cron expression or a template makes sense, only they know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from hetuflow_core.graph import OnFailure, TriggerRule
+from hetuflow_core.jobfile import flow_reader, webhook_reader
+from hetuflow_core.jobfile.documents import Kind, SecretSource
+from hetuflow_core.jobfile.schema.parts import (
+    BOOLEAN,
+    DEFINITIONS,
+    DURATION,
+    EMPTY,
+    OBJECT,
+    TEMPLATE,
+    TEXT,
+    Schema,
+    absent,
+    at_most_one,
+    choice,
+    described,
+    given,
+    labels,
+    mapping,
+    matching,
+    one_of,
+    one_or_more,
+    several,
+    silent,
+    when,
+    whole,
+)
+from hetuflow_core.jobfile.schema.triggers import WEEKDAY, schedule
+from hetuflow_core.jobfile.schema.work import (
+    NAME_TEXT,
+    PRIORITY,
+    REF,
+    names,
+    placement,
+    retry,
+    run,
+    scope,
+    work_keys,
+)
+from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.work_reader import NODE_WORK_KEYS, WORK_KEYS
+from hetuflow_core.limits import MOST_CONCURRENT
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_DATES: Final[Schema] = several(
+    {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d(/\d{4}-\d\d-\d\d)?$"}, most=5000
+)
+
+
+def document_schema(kind: Kind | None = None) -> Schema:
+    """The schema of a document of this kind, or of any kind."""
+    kinds = {one: schema for one, schema in _kinds().items() if kind in (None, one)}
+    definitions = {
+        **DEFINITIONS,
+        "run": run(),
+        "retry": retry(),
+        "placement": placement(),
+        "schedule": schedule(),
+        **{f"kind-{one.value}": schema for one, schema in kinds.items()},
+    }
+    title = "A document of a Hetuflow job file" if kind is None else f"A {kind.value} in a Hetuflow job file"
+    cases = [
+        {
+            "if": {"properties": {"kind": {"const": one.value}}, "required": ["kind"]},
+            "then": {"$ref": f"{REF}kind-{one.value}"},
+        }
+        for one in kinds
+    ]
+    return {
+        "$schema": DIALECT,
+        "title": title,
+        "type": "object",
+        "properties": {"kind": choice(list(kinds))},
+        "required": ["kind"],
+        "allOf": cases,
+        "$defs": definitions,
+    }
+
+
+def file_schema() -> Schema:
+    """The schema of a whole file: a document, or several in a list or under `documents`."""
+    document = document_schema()
+    definitions = document.pop("$defs")
+    inner = {key: value for key, value in document.items() if not key.startswith("$") and key != "title"}
+    one = {"$ref": f"{REF}document"}
+    return {
+        "$schema": DIALECT,
+        "title": "A Hetuflow job file",
+        "if": {"type": "array"},
+        "then": several(one),
+        "else": {
+            "if": {"required": ["documents"], "maxProperties": 1},
+            "then": {"type": "object", "properties": {"documents": several(one)}},
+            "else": one,
+        },
+        "$defs": {**definitions, "document": inner},
+    }
+
+
+def _kinds() -> Mapping[Kind, Schema]:
+    found = {
+        Kind.JOB: _job(),
+        Kind.NAMESPACE: _namespace(),
+        Kind.CALENDAR: _calendar(),
+        Kind.LIMIT: _limit(),
+        Kind.SECRET: _secret(),
+        Kind.WEBHOOK: _webhook(),
+    }
+    return {kind: found[kind] for kind in Kind if kind not in UNSUPPORTED_KINDS}
+
+
+def _named(kind: Kind, keys: Mapping[str, Schema]) -> dict[str, Schema]:
+    return {"kind": {"const": kind.value}, "namespace": NAME_TEXT, "name": NAME_TEXT, **keys}
+
+
+def _job() -> Schema:
+    keys = _named(
+        Kind.JOB,
+        {
+            "labels": described(labels(), "Facts about the job."),
+            "run": {"$ref": f"{REF}run"},
+            "flow": _flow(),
+            "params": described(OBJECT, "What a run gives goes on top of it, key by key."),
+            "params_schema": EMPTY,
+            "priority": PRIORITY,
+            "deadline": described(DURATION, "How long the task may take with all its attempts."),
+            "concurrency": described(
+                mapping({"max": whole(1, MOST_CONCURRENT), "key": TEMPLATE}),
+                "How many of its instances may be under way at once, or for each value of `key`.",
+            ),
+            "schedules": described(several({"$ref": f"{REF}schedule"}, most=1000), "When it runs by itself."),
+            **work_keys(),
+        },
+    )
+    rules = [one_of("run", "flow"), when(given("flow"), silent(NODE_WORK_KEYS))]
+    return mapping(keys, required=["kind", "name"], rules=rules)
+
+
+def _flow() -> Schema:
+    keys = {
+        "nodes": several(_node(), least=1),
+        "on_failure": choice([one for one in OnFailure if one is not OnFailure.RETRY]),
+    }
+    return described(mapping(keys, required=["nodes"]), "A graph of nodes.")
+
+
+def _node() -> Schema:
+    share = {
+        "anyOf": [whole(0, flow_reader.MOST_ITEMS), {"type": "string", "pattern": "^([0-9]{1,2}|100)%$"}]
+    }
+    part = {
+        "anyOf": [whole(1, flow_reader.MOST_ITEMS), {"type": "string", "pattern": "^(0*[1-9][0-9]?|100)%$"}]
+    }
+    over = {
+        "anyOf": [
+            {"type": "array", "maxItems": flow_reader.MOST_ITEMS},
+            {"type": "string", "pattern": r"\{\{"},
+        ]
+    }
+    several_at_once = mapping(
+        {"over": over, "max_parallel": whole(1, flow_reader.MOST_ITEMS), "quorum": share}, required=["over"]
+    )
+    approval = mapping(
+        {
+            "approvers": several(matching(flow_reader.APPROVER, numbers=True)),
+            "timeout": DURATION,
+            "message": TEMPLATE,
+        }
+    )
+    event = mapping({"name": TEXT, "filter": TEXT, "timeout": DURATION}, required=["name"])
+    keys: dict[str, Schema] = {
+        "name": matching(flow_reader.NODE_NAME, numbers=True),
+        "needs": several(NAME_TEXT),
+        "when": TEXT,
+        "trigger": choice(TriggerRule),
+        "on_failure": choice(OnFailure),
+        "run": {"$ref": f"{REF}run"},
+        "job": NAME_TEXT,
+        "flow": NAME_TEXT,
+        "approval": approval,
+        "wait_for_event": event,
+        "wait_until": TEXT,
+        "params": OBJECT,
+        "map": {"anyOf": [over, several_at_once]},
+        "fleet": mapping({"waves": several(part, most=100), "max_unavailable": part, "quorum": share}),
+        "deadline": DURATION,
+        "priority": PRIORITY,
+        **work_keys(),
+    }
+    limited = ("map", "fleet", "params", "deadline", "priority", *WORK_KEYS)
+    idle = [
+        when(given(body), absent(*others))
+        for body, allowed in flow_reader.ALLOWED.items()
+        if (others := [key for key in limited if key not in allowed])
+    ]
+    rules = [one_of(*flow_reader.BODIES), at_most_one("map", "fleet"), *idle]
+    return mapping(keys, required=["name"], rules=rules)
+
+
+def _namespace() -> Schema:
+    keys: dict[str, Schema] = {
+        "kind": {"const": Kind.NAMESPACE.value},
+        "name": NAME_TEXT,
+        "weight": described(whole(1, 10_000), "Its share of the claims when agents are scarce."),
+        "labels": labels(),
+    }
+    return mapping(keys, required=["kind", "name"])
+
+
+def _calendar() -> Schema:
+    sets: dict[str, Schema] = {
+        "holidays": described(one_or_more(TEXT, most=50), "Public holidays, such as DE or DE-BY."),
+        "dates": _DATES,
+        "weekdays": several(WEEKDAY),
+        "calendars": names(most=50),
+    }
+    keys = _named(Kind.CALENDAR, {"labels": labels(), **sets, "except": _DATES})
+    return mapping(keys, required=["kind", "name"], rules=[{"anyOf": [given(key) for key in sets]}])
+
+
+def _limit() -> Schema:
+    keys = _named(Kind.LIMIT, {"max": whole(0, MOST_CONCURRENT)}) | {"name": scope()}
+    return mapping(keys, required=["kind", "name", "max"])
+
+
+def _secret() -> Schema:
+    source = mapping(
+        {
+            SecretSource.ENV.value: TEXT,
+            SecretSource.FILE.value: TEXT,
+            SecretSource.STDIN.value: {"const": True},
+        },
+        rules=[one_of(*SecretSource)],
+    )
+    keys = _named(Kind.SECRET, {"value": TEXT, "from": source})
+    return mapping(keys, required=["kind", "name"], rules=[one_of("value", "from")])
+
+
+def _webhook() -> Schema:
+    keys = _named(
+        Kind.WEBHOOK,
+        {
+            "url": {"type": "string", "pattern": "^https?://", "maxLength": webhook_reader.LONGEST_URL},
+            "events": several(choice(webhook_reader.WEBHOOK_EVENTS)),
+            "jobs": several(NAME_TEXT),
+            "receives": mapping(
+                {"event": matching(webhook_reader.EVENT_NAME, numbers=True)}, required=["event"]
+            ),
+            "secret": NAME_TEXT,
+            "enabled": BOOLEAN,
+        },
+    )
+    rules = [one_of("url", "receives"), when(given("receives"), absent("events", "jobs"))]
+    return mapping(keys, required=["kind", "name", "secret"], rules=rules)

@@ -1,0 +1,244 @@
+"""What is run and how: `run`, `retry`, `placement` and the other keys that jobs and nodes have."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hetuflow_core.jobfile import limit_reader, placement_reader, retry_reader, run_reader
+from hetuflow_core.jobfile.documents import Executor, OnLost
+from hetuflow_core.jobfile.given import LABEL_KEY
+from hetuflow_core.jobfile.names import NAME
+from hetuflow_core.jobfile.schema.parts import (
+    ANYTHING,
+    BOOLEAN,
+    DURATION,
+    OBJECT,
+    SIZE,
+    TEMPLATE,
+    TEXT,
+    WORDS,
+    Schema,
+    absent,
+    at_most_one,
+    choice,
+    described,
+    given,
+    labels,
+    mapping,
+    matching,
+    one_of,
+    one_or_more,
+    only_with,
+    several,
+    silent,
+    when,
+    whole,
+)
+from hetuflow_core.limits import OWN_KINDS
+from hetuflow_core.placement import Effect, Operator, TolerationOperator
+from hetuflow_core.retry import RETRYABLE, Backoff
+
+REF: Final = "#/$defs/"
+NAME_TEXT: Final = matching(NAME, numbers=True)
+
+
+def names(*, least: int = 0, most: int | None = None) -> Schema:
+    """A list of names, or one of them."""
+    return one_or_more(NAME_TEXT, alone=matching(NAME), least=least, most=most)
+
+
+PRIORITY: Final = described(whole(0, 1000), "Higher goes first among what is due.")
+_LABEL: Final = matching(LABEL_KEY, numbers=True)
+_PROCESS_KEYS: Final = ("env", "workdir", "user", "artifacts")
+
+
+def scope() -> Schema:
+    """The name of a limit."""
+    own = "|".join(OWN_KINDS)
+    return {"type": "string", "pattern": f"^(?!(?:{own}):){limit_reader.SCOPE.pattern}$"}
+
+
+def run() -> Schema:
+    values = {"anyOf": [TEMPLATE, _secret_use()]}
+    keys: dict[str, Schema] = {
+        "command": described(several(TEMPLATE, least=1), "The program and its arguments."),
+        "script": described(
+            {"type": "string", "pattern": r"\S"}, "Text for a shell; parameters reach it through env."
+        ),
+        "python": _python(),
+        "http": _http(values),
+        "executor": {
+            "allOf": [
+                matching(run_reader.EXECUTOR, numbers=True),
+                {"not": choice(Executor)},
+            ]
+        },
+        "shell": matching(run_reader.SHELL, numbers=True),
+        "with": OBJECT,
+        "env": {
+            "type": "object",
+            "propertyNames": {
+                "pattern": f"^(?:{run_reader.VARIABLE.pattern})$",
+                "not": choice(sorted(run_reader.AGENT_VARIABLES)),
+            },
+            "additionalProperties": values,
+        },
+        "secrets": several(NAME_TEXT),
+        "workdir": {"type": "string", "pattern": "^/", "not": {"pattern": r"\{\{"}},
+        "user": matching(run_reader.USER),
+        "artifacts": _artifacts(),
+    }
+    rules = [
+        one_of(*Executor),
+        only_with("shell", "script"),
+        only_with("with", "executor"),
+        only_with("secrets", "python", "executor"),
+        *(when(given(executor), silent(_PROCESS_KEYS)) for executor in ("http", "python")),
+    ]
+    return described(mapping(keys, rules=rules), "What to execute.")
+
+
+def _secret_use() -> Schema:
+    keys = {"secret": NAME_TEXT, "prefix": {"type": "string", "maxLength": 256}}
+    return mapping(keys, required=["secret"])
+
+
+def _python() -> Schema:
+    keys = {"function": matching(run_reader.FUNCTION), "kwargs": OBJECT}
+    return described(mapping(keys, required=["function"]), "A function, as module:name.")
+
+
+def _http(values: Schema) -> Schema:
+    status = {
+        "anyOf": [
+            {"type": "string", "pattern": f"^(?:{run_reader.STATUS.pattern})$"},
+            {"type": "integer", "minimum": 100, "maximum": 599},
+        ]
+    }
+    headers = {
+        "type": "object",
+        "propertyNames": {"pattern": f"^(?:{run_reader.HEADER.pattern})$"},
+        "additionalProperties": values,
+    }
+    keys = {
+        "url": {"type": "string", "pattern": r"^(\{\{|[hH][tT][tT][pP][sS]?://)"},
+        "method": matching(run_reader.METHOD),
+        "headers": headers,
+        "body": TEMPLATE,
+        "json": ANYTHING,
+        "expected_status": one_or_more(status),
+        "redirects": whole(0, 10),
+    }
+    return mapping(keys, required=["url"], rules=[at_most_one("body", "json")])
+
+
+def _artifacts() -> Schema:
+    origin = mapping(
+        {"job": NAME_TEXT, "task": TEMPLATE, "path": TEXT}, required=["path"], rules=[one_of("job", "task")]
+    )
+    file = mapping(
+        {"path": TEXT, "content": TEMPLATE, "from": origin},
+        required=["path"],
+        rules=[one_of("content", "from")],
+    )
+    return mapping({"inputs": several(file, most=100), "outputs": several(TEXT)})
+
+
+def retry() -> Schema:
+    then = mapping(
+        rules=[{"anyOf": [given(key) for key in retry_reader.REACTION_KEYS]}],
+        keys={
+            "retry": BOOLEAN,
+            "delay": DURATION,
+            "backoff": choice(Backoff),
+            "max_delay": DURATION,
+            "jitter": BOOLEAN,
+            "memory": {"anyOf": [{"type": "string"}, {"type": "number", "exclusiveMinimum": 0}]},
+            "labels": labels(),
+        },
+    )
+    ends = ("exit_code", "signal", "timed_out", "lost")
+    number = whole(1, 64)
+    condition = mapping(
+        {
+            "exit_code": one_or_more(whole(1, 255), least=1),
+            "signal": one_or_more({"anyOf": [number, TEXT]}, least=1),
+            "oom": {"const": True},
+            "timed_out": {"const": True},
+            "lost": {"const": True},
+            "output": WORDS,
+        },
+        rules=[{"anyOf": [given(key) for key in retry_reader.CONDITION_KEYS]}, at_most_one(*ends)],
+    )
+    rule = mapping({"when": condition, "then": then}, required=["when", "then"])
+    keys: dict[str, Schema] = {
+        "max_attempts": whole(1, 100),
+        "backoff": choice(Backoff),
+        "delay": DURATION,
+        "max_delay": DURATION,
+        "jitter": BOOLEAN,
+        "on": several(choice(RETRYABLE)),
+        "rules": several(rule, most=10),
+    }
+    return described(mapping(keys), "How often it is tried again, and when.")
+
+
+def placement() -> Schema:
+    expression = {"key": _LABEL, "operator": choice(Operator), "values": several(WORDS)}
+    neighbour = {"jobs": several(WORDS), "labels": labels()}
+    weight = {"weight": whole(1, placement_reader.MOST_WEIGHT)}
+    needs_values = when(
+        {"properties": {"operator": {"enum": ["In", "NotIn", "Gt", "Lt"]}}, "required": ["operator"]},
+        given("values"),
+    )
+    affinity = mapping(
+        {
+            "required": several(mapping(expression, required=["key", "operator"], rules=[needs_values])),
+            "preferred": several(
+                mapping(
+                    {**weight, **expression}, required=["weight", "key", "operator"], rules=[needs_values]
+                )
+            ),
+        }
+    )
+    named = {"anyOf": [given("jobs"), given("labels")]}
+    anti_affinity = mapping(
+        {
+            "required": several(mapping(neighbour, rules=[named])),
+            "preferred": several(mapping({**weight, **neighbour}, required=["weight"], rules=[named])),
+        }
+    )
+    toleration = mapping(
+        {"key": _LABEL, "operator": choice(TolerationOperator), "value": WORDS, "effect": choice(Effect)},
+        rules=[when(absent("key"), given("operator"))],
+    )
+    resources = mapping(
+        {
+            "cpu": {"type": "number", "minimum": 0, "maximum": placement_reader.MOST_CPU},
+            "memory": SIZE,
+            "gpu": whole(0, placement_reader.MOST_GPU),
+        }
+    )
+    keys: dict[str, Schema] = {
+        "labels": labels(),
+        "affinity": affinity,
+        "anti_affinity": anti_affinity,
+        "tolerations": several(toleration),
+        "resources": resources,
+        "pool": matching(placement_reader.POOL, numbers=True),
+    }
+    return described(mapping(keys), "Which agents may run it.")
+
+
+def work_keys() -> dict[str, Schema]:
+    """The keys of `work_reader.WORK_KEYS`."""
+    return {
+        "timeout": described(DURATION, "How long one attempt may take."),
+        "limits": described(several(scope()), "Names of limits it shares with other jobs."),
+        "retry": {"$ref": f"{REF}retry"},
+        "placement": {"$ref": f"{REF}placement"},
+        "kill_grace": described(DURATION, "Time between SIGTERM and SIGKILL for a task that is ended."),
+        "on_lost": described(choice(OnLost), "What an agent without contact does with the work."),
+        "lease": described(DURATION, "How long an agent that is not heard of keeps the work."),
+        "skip_exit_codes": described(several(whole(1, 255)), "Exit codes that mean: nothing to do."),
+    }
