@@ -21,7 +21,7 @@ def schema(kind: str | None) -> None:
     In a YAML file, this line at the top tells editors where it is:
     # yaml-language-server: $schema=job-file.schema.json
 
-    Example: hetuflow schema > job-file.schema.json
+    Example: hetuflow schema job
     """
     found = file_schema() if kind is None else document_schema(Kind(kind))
     click.echo(json.dumps(found, indent=2, ensure_ascii=False))

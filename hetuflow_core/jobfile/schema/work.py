@@ -54,7 +54,7 @@ _PROCESS_KEYS: Final = ("env", "workdir", "user", "artifacts")
 
 def scope() -> Schema:
     """The name of a limit."""
-    own = "|".join(OWN_KINDS)
+    own = "|".join(sorted(OWN_KINDS))
     return {"type": "string", "pattern": f"^(?!(?:{own}):){limit_reader.SCOPE.pattern}$"}
 
 
