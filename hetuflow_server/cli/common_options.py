@@ -100,10 +100,15 @@ def everywhere() -> list[click.Option]:
     ]
 
 
+def early_values(ctx: click.Context) -> dict[str, Any]:
+    """What stood before the verb."""
+    early: dict[str, Any] = ctx.meta.get(_EARLY, {})
+    return early
+
+
 def hand_on(ctx: click.Context) -> None:
     """Give a verb what stood before it, unless the same stands after it."""
-    early: dict[str, Any] = ctx.meta.get(_EARLY, {})
-    for name, value in early.items():
+    for name, value in early_values(ctx).items():
         wanted = next((one for one in ctx.command.params if one.name == name), None)
         if wanted is None:
             flag = next(one.flags[-1] for one in COMMON if one.name == name)

@@ -5,14 +5,42 @@ Commands are declared with click as usual; `spoken` makes nouns and verbs of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
+from click.types import UUIDParameterType
 
 from hetuflow_server.cli.common_options import COMMON, everywhere, hand_on
+from hetuflow_server.cli.loading import load
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 C = TypeVar("C", bound=click.Command)
+
+# (noun, parameter) → what it stands for; "" is any noun.
+_COMPLETED: Final[Mapping[tuple[str, str], str]] = {
+    ("", "namespace"): "namespace",
+    ("", "profile"): "profile",
+    ("", "job"): "job",
+    ("", "agent"): "agent",
+    ("", "task_id"): "task",
+    ("", "run_id"): "run",
+    ("agent", "name"): "agent",
+    ("backfill", "which"): "schedule",
+    ("calendar", "name"): "calendar",
+    ("flow", "which"): "job",
+    ("job", "name"): "job",
+    ("limit", "name"): "limit",
+    ("namespace", "name"): "namespace",
+    ("profile", "name"): "profile",
+    ("schedule", "which"): "schedule",
+    ("secret", "name"): "secret",
+    ("task", "which"): "job",
+    ("user", "name"): "user",
+    ("webhook", "name"): "webhook",
+}
 
 
 class Verb(click.Command):
@@ -26,7 +54,8 @@ class Verb(click.Command):
         """Its own options first, what it shares with others below."""
         shared = {one.name for one in [*COMMON, *everywhere(), self.get_help_option(ctx)] if one is not None}
         for title, common in (("Options", False), ("Common options", True)):
-            mine = [one for one in self.get_params(ctx) if (one.name in shared) is common]
+            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
+            mine = [one for one in options if (one.name in shared) is common]
             records = [record for one in mine if (record := one.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(title):
@@ -37,14 +66,17 @@ class Noun(click.Group):
     """Its common options are not shown: each verb shows those it takes."""
 
 
-def spoken(command: click.Command) -> click.Command:
+def spoken(command: click.Command, noun_name: str = "") -> click.Command:
     """The command as a noun or a verb, with the options that may stand anywhere."""
     if not isinstance(command, click.Group):
         verb = _copied(command, Verb)
         verb.params = [*command.params, *everywhere()]
+        for parameter in verb.params:
+            parameter.type = _completed(noun_name, parameter)
         return verb
     noun = _copied(command, Noun)
-    noun.commands = {name: spoken(child) for name, child in command.commands.items()}
+    own_name = command.name or noun_name
+    noun.commands = {name: spoken(child, own_name) for name, child in command.commands.items()}
     noun.params = [*command.params, *early_options(hidden=True)]
     return noun
 
@@ -53,6 +85,7 @@ def early_options(*, hidden: bool) -> list[click.Option]:
     options = [*(one.early(hidden=hidden) for one in COMMON), *everywhere()]
     for one in options:
         one.hidden = hidden
+        one.type = _completed("", one)
     return options
 
 
@@ -68,6 +101,51 @@ def all_commands(
         yield (*path, name), command
         if isinstance(command, click.Group):
             yield from all_commands(command, (*path, name))
+
+
+class _NameOf(click.ParamType[str]):
+    """Text that stands for something the server knows by name."""
+
+    name = "text"
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return click.STRING.convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _offered(ctx, self.kind, incomplete)
+
+
+class _IdOf(UUIDParameterType):
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return _offered(ctx, self.kind, incomplete)
+
+
+def _completed(noun: str, parameter: click.Parameter) -> click.ParamType[Any]:
+    """The parameter's type with completion, where it stands for something there are names of."""
+    name = parameter.name or ""
+    kind = _COMPLETED.get((noun, name)) or _COMPLETED.get(("", name))
+    if parameter.metavar == "FILE" and parameter.type is click.STRING:
+        return click.Path()
+    if kind is not None and parameter.type is click.STRING:
+        return _NameOf(kind)
+    if kind is not None and parameter.type is click.UUID:
+        return _IdOf(kind)
+    return parameter.type
+
+
+def _offered(ctx: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
+    found: list[CompletionItem] = load("hetuflow_server.cli.completing:offered")(ctx, kind, incomplete)
+    return found
 
 
 def _copied(command: click.Command, kind: type[C]) -> C:

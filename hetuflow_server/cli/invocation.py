@@ -128,14 +128,16 @@ def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P]
         **arguments: Any,
     ) -> R:
         clock = SystemClock()
-        find = functools.partial(_find, url, api_key, profile, clock)
+        find = functools.partial(connect, url, api_key, profile, clock)
         invocation = Invocation(find, namespace, output, quiet, clock, url, profile, yes)
         return command(invocation, **arguments)  # type: ignore[call-arg]  # click passes by name
 
     return with_options
 
 
-def _find(url: str | None, api_key: str | None, profile: str | None, clock: Clock) -> Connection:
+def connect(url: str | None, api_key: str | None, profile: str | None, clock: Clock) -> Connection:
+    """Where to go and as whom, by what was given, the environment's profile and the folder."""
+
     def fresh(profiles: Profiles, name: str) -> Profile:
         return refreshed(profiles, name, now=clock.now(), refresh=_refresh)
 

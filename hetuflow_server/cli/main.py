@@ -74,6 +74,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "hetuflow_selftest.cli:selftest",
         "Torment a system of its own, and judge whether it kept its promises.",
     ),
+    "completion": (
+        "hetuflow_server.cli.completion:completion",
+        "Complete commands, options and names behind TAB in your shell.",
+    ),
     "config": ("hetuflow_server.cli.config:config_group", "Check, show and write the configuration."),
 }
 
@@ -84,7 +88,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "What it needs": ("calendar", "limit", "secret", "webhook"),
     "How it goes": ("status", "audit", "doctor", "selftest"),
     "Who may": ("login", "logout", "whoami", "profile", "user", "key"),
-    "Where it runs": ("dev", "server", "agent", "namespace", "db", "config"),
+    "Where it runs": ("dev", "server", "agent", "namespace", "db", "config", "completion"),
 }
 
 # Verbs that people type without their noun.

@@ -55,7 +55,7 @@ def _section(root: click.Group, path: tuple[str, ...], command: click.Command) -
     if example is not None:
         yield f"$ {example}"
     yield "```"
-    shared = {one.name for one in [*COMMON, *everywhere()]} | {"help"}
+    shared = {one.name for one in COMMON} | {one.name for one in everywhere()}
     own = [one for one in command.params if isinstance(one, click.Option) and one.name not in shared]
     if own:
         yield ""

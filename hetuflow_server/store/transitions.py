@@ -85,7 +85,7 @@ WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::
 
 
 # A task without parameters, trace and flow.
-_SAYS_NOTHING = ({}, None, None, None)
+_SAYS_NOTHING: tuple[Any, ...] = ({}, None, None, None)
 
 
 async def lock_claimable(

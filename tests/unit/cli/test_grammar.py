@@ -142,8 +142,8 @@ def test_what_is_suggested_for_verbs_without_a_noun_exists() -> None:
             "hetuflow: No such command 'run'. Did you mean `hetuflow job run`? See `hetuflow --help`.\n",
         ),
         (
-            ["job", "run", "x", "--waitt"],
-            "hetuflow: No such option '--waitt'. Did you mean '--wait'? See `hetuflow job run --help`.\n",
+            ["task", "list", "--sinse", "1h"],
+            "hetuflow: No such option '--sinse'. Did you mean '--since'? See `hetuflow task list --help`.\n",
         ),
         (["job", "get"], "hetuflow: Missing argument 'NAME'. See `hetuflow job get --help`.\n"),
     ],
