@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+import hetuflow_core.runtime.lean_libraries  # noqa: F401  before anything else loads them
 from hetuflow_agent.app import become_keeper, build_agent
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import __version__

@@ -10,6 +10,7 @@ A stop that fails or overruns turns exit code 0 into 1: an orderly stop that was
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -269,7 +270,7 @@ def run_application(
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     try:
-        code = runner.run(application.run())
+        code = runner.run(_run_for_good(application))
     except BaseException as error:
         if application.left_behind:
             _end_soon(exit_code_for(error))
@@ -280,6 +281,23 @@ def run_application(
         _end(code)
     runner.close()
     return code
+
+
+async def _run_for_good(application: Application) -> int:
+    settling = asyncio.create_task(_settle(application), name="settle memory")
+    try:
+        return await application.run()
+    finally:
+        settling.cancel()
+
+
+async def _settle(application: Application) -> None:
+    """Keep collections of garbage from going through all that was loaded, which stays anyway.
+
+    A full one took 80 ms of a server with everything standing still, whenever it came.
+    """
+    await application.ready.wait()
+    gc.freeze()
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

@@ -9,9 +9,9 @@ A loop is `run_once() -> count` and nothing else; the shell decides when to call
 A wake during a run means one more run directly after it; any number of wakes is one wake. A wake is a hint
 and does not cut a backoff short: a failing loop that is woken often would hammer what it waits for.
 
-APScheduler waits on the wall clock, which steps. So it is only ever asked to wake us: deadlines are kept on
-`Clock.boottime()`, an alarm that rings too early is armed again, and a guard on the event loop's own timer
-looks once a second for alarms that a step backwards (or a night's sleep of the machine) has left behind.
+Deadlines are kept on `Clock.boottime()`, which counts while the machine sleeps; the event loop's own timers
+do not. So a timer that fires is asked again whether its time has come, and a guard looks once a second for
+alarms that a night's sleep of the machine has left behind. The wall clock, which steps, is not asked at all.
 """
 
 from __future__ import annotations
@@ -21,22 +21,18 @@ import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN
-from apscheduler.jobstores.base import JobLookupError
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from hetuflow_core.runtime.clock import Clock
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.loop")
 
-# Both clocks are read one after the other and NTP slews them apart a little: less than this is on time.
+# Timers and deadlines are kept on two clocks that are read one after the other: less than this is on time.
 _ON_TIME: Final = 0.001
-# A wall clock this far from where it was when an alarm was armed has stepped rather than slewed.
-_STEPPED: Final = 0.05
+# A timer this much later than its deadline slept with the machine and is armed again.
+_LEFT_BEHIND: Final = 0.05
 
 _SHORTEST_SILENCE: Final = 30.0
 _LONGEST_RUN: Final = 300.0
@@ -46,12 +42,12 @@ _CANCEL_GRACE: Final = 1.0
 class Alarm:
     """One callback at one boottime; it rings once, unless it is cancelled first."""
 
+    __slots__ = ("_timers", "callback", "deadline", "handle")
+
     def __init__(self, timers: Timers, deadline: float, callback: Callable[[], None]) -> None:
         self.deadline = deadline
         self.callback = callback
-        self.job: Any = None
-        self.armed_for: datetime | None = None
-        self.rang_early = False
+        self.handle: asyncio.TimerHandle | None = None
         self._timers = timers
 
     def cancel(self) -> None:
@@ -59,7 +55,7 @@ class Alarm:
 
 
 class Timers:
-    """The one APScheduler of a process, shared by its loops: started before them and stopped after them."""
+    """The alarms of a process, shared by its loops: started before them and stopped after them."""
 
     name = "timers"
 
@@ -67,36 +63,25 @@ class Timers:
         self.clock = clock
         self._guard_every = guard_every
         self._alarms: set[Alarm] = set()
-        self._scheduler: Any = None
+        self._event_loop: asyncio.AbstractEventLoop | None = None
         self._guard: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        if self._scheduler is not None:
+        if self._event_loop is not None:
             raise RuntimeError("The timers are running already.")
-        # A named zone keeps APScheduler from asking the host for its own, which warns where TZ is odd.
-        self._scheduler = AsyncIOScheduler(
-            timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
-        )
-        self._scheduler.start()
+        self._event_loop = asyncio.get_running_loop()
         self._keep_watch()
 
     async def stop(self) -> None:
-        if self._scheduler is None:
-            return
-        scheduler, self._scheduler = self._scheduler, None
+        self._event_loop = None
         if self._guard is not None:
             self._guard.cancel()
-        self._alarms.clear()
-        scheduler.remove_all_jobs()
-        # It stops in a callback of the event loop, not in the call.
-        stopped = asyncio.Event()
-        scheduler.add_listener(lambda _event: stopped.set(), EVENT_SCHEDULER_SHUTDOWN)
-        scheduler.shutdown(wait=False)
-        await stopped.wait()
+        for alarm in tuple(self._alarms):
+            self.forget(alarm)
 
     def set(self, deadline: float, callback: Callable[[], None]) -> Alarm:
         """Call `callback` in the event loop when `clock.boottime()` has reached `deadline`."""
-        if self._scheduler is None:
+        if self._event_loop is None:
             raise RuntimeError("Start the timers before setting an alarm.")
         alarm = Alarm(self, deadline, callback)
         self._alarms.add(alarm)
@@ -105,22 +90,21 @@ class Timers:
 
     def forget(self, alarm: Alarm) -> None:
         self._alarms.discard(alarm)
-        self._disarm(alarm)
+        if alarm.handle is not None:
+            alarm.handle.cancel()
+            alarm.handle = None
 
     def check(self) -> None:
-        """Ring every alarm whose time has come; arm those again that the wall clock has stepped away from."""
-        boottime, now = self.clock.boottime(), self.clock.now()
+        """Ring every alarm whose time has come; arm those again that the machine has slept away from."""
+        boottime = self.clock.boottime()
+        now = 0.0 if self._event_loop is None else self._event_loop.time()
         for alarm in tuple(self._alarms):
             remaining = alarm.deadline - boottime
             if remaining <= _ON_TIME:
                 self._ring(alarm)
-            elif alarm.rang_early or self._stepped(alarm, now, remaining):
-                self._disarm(alarm)
+            elif alarm.handle is not None and alarm.handle.when() - now > remaining + _LEFT_BEHIND:
+                alarm.handle.cancel()
                 self._arm(alarm)
-
-    @staticmethod
-    def _stepped(alarm: Alarm, now: datetime, remaining: float) -> bool:
-        return alarm.armed_for is None or abs((alarm.armed_for - now).total_seconds() - remaining) > _STEPPED
 
     def _keep_watch(self) -> None:
         # Armed again first: whatever happens in the check, the guard goes on.
@@ -128,30 +112,17 @@ class Timers:
         self.check()
 
     def _arm(self, alarm: Alarm) -> None:
-        remaining = max(0.0, alarm.deadline - self.clock.boottime())
-        alarm.rang_early = False
-        alarm.armed_for = self.clock.now() + timedelta(seconds=remaining)
-        alarm.job = self._scheduler.add_job(
-            self._on_job, trigger="date", run_date=alarm.armed_for, args=(alarm,), name="alarm"
-        )
+        if self._event_loop is not None:
+            remaining = max(0.0, alarm.deadline - self.clock.boottime())
+            alarm.handle = self._event_loop.call_later(remaining, self._on_time, alarm)
 
-    def _disarm(self, alarm: Alarm) -> None:
-        job, alarm.job = alarm.job, None
-        if job is not None:
-            with suppress(JobLookupError):  # it has run meanwhile
-                job.remove()
-
-    async def _on_job(self, alarm: Alarm) -> None:
-        """What APScheduler calls. A coroutine, because it would run a plain function in a thread."""
-        if alarm not in self._alarms:
-            return
-        alarm.job = None
+    def _on_time(self, alarm: Alarm) -> None:
+        """By the event loop's clock; a little early by the other one is not yet."""
+        alarm.handle = None
         if alarm.deadline - self.clock.boottime() <= _ON_TIME:
             self._ring(alarm)
-        elif not alarm.rang_early:
+        else:
             self._arm(alarm)
-            alarm.rang_early = True
-        # Early twice within one round of the guard: the clocks disagree, and arming again would spin.
 
     def _ring(self, alarm: Alarm) -> None:
         self.forget(alarm)
@@ -216,7 +187,7 @@ class Loop:
         self._nudge = asyncio.Event()
         self._woken = False
         self._due_at: float | None = None
-        # Left armed over pauses that a wake has cut short: arming one costs more than most runs.
+        # Left armed over pauses that a wake has cut short, which may be many a second.
         self._alarm: Alarm | None = None
         self._stopping = False
 

@@ -14,7 +14,7 @@ import msgspec
 
 from hetuflow_core.resources import Calendar
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.tables.catalog import NAMES_CALENDARS
+from hetuflow_server.store.phrases import NAMES_CALENDARS
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from hetuflow_server.store.columns import Int, transpose
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.tables.queue import STATUS_BY_ID
+from hetuflow_server.store.phrases import STATUS_BY_ID
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import psycopg
-from sqlalchemy.exc import DBAPIError
 
 from hetuflow_core.errors import DatabaseUnreachable
 
@@ -13,12 +12,12 @@ from hetuflow_core.errors import DatabaseUnreachable
 _AWAY = re.compile(r"08|57P0[1-5]|53300")
 
 
-def sqlstate(error: psycopg.Error | DBAPIError) -> str | None:
+def sqlstate(error: BaseException) -> str | None:
     state: str | None = getattr(_driver_error(error), "sqlstate", None)
     return state
 
 
-def lost_connection(error: psycopg.Error | DBAPIError) -> bool:
+def lost_connection(error: BaseException) -> bool:
     """Tell whether the database was not to be had, as opposed to having refused a statement."""
     state = sqlstate(error)
     if state is None:
@@ -36,9 +35,10 @@ def passing(error: BaseException) -> bool:
     return isinstance(error, psycopg.Error) and not (sqlstate(error) or "").startswith(("22", "23"))
 
 
-def _driver_error(error: psycopg.Error | DBAPIError) -> BaseException | None:
-    """Migrations go through SQLAlchemy, which wraps what the driver says."""
-    return error.orig if isinstance(error, DBAPIError) else error
+def _driver_error(error: BaseException) -> BaseException:
+    """Migrations go through SQLAlchemy, which wraps what the driver says; a server never loads it."""
+    wrapped = getattr(error, "orig", None)
+    return wrapped if isinstance(wrapped, BaseException) else error
 
 
 def unreachable(error: Exception) -> DatabaseUnreachable:

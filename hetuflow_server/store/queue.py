@@ -10,8 +10,8 @@ from uuid import UUID
 from hetuflow_core.fairness import Head
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import STATUS_BY_ID
 from hetuflow_server.store.records import ProgressNote
-from hetuflow_server.store.tables.queue import STATUS_BY_ID
 
 # A loose index scan: one probe per head, however many rows wait behind it.
 _HEADS = """

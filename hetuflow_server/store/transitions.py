@@ -18,6 +18,7 @@ from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
 from hetuflow_server.store.columns import field_names, transpose
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import SHARED_COLUMNS, STATUS_BY_ID
 from hetuflow_server.store.records import (
     Claimable,
     Claimed,
@@ -27,7 +28,6 @@ from hetuflow_server.store.records import (
     Recipient,
     TaskChange,
 )
-from hetuflow_server.store.tables.queue import SHARED_COLUMNS, STATUS_BY_ID
 from hetuflow_server.store.upstreams import FOLLOWED
 
 RESERVATION = timedelta(seconds=10)

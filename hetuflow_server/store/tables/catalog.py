@@ -24,6 +24,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 from hetuflow_core.states import ScheduleKind
+from hetuflow_server.store.phrases import NAMES_CALENDARS
 from hetuflow_server.store.tables.base import (
     created_now,
     instant,
@@ -149,7 +150,6 @@ Index(
     postgresql_where=text("deleted_at IS NULL"),
 )
 # Whoever moves a cursor writes to every index there is for its schedule: this one is for few of them.
-NAMES_CALENDARS = """spec->'calendar' <> '{"exclude": [], "include": []}'"""
 Index(
     "sched_schedule_calendar_idx",
     schedule.c.namespace_id,

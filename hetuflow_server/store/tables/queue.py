@@ -21,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 
 from hetuflow_core.states import INSTANCE_LIVE, INSTANCE_TERMINAL, TASK_TERMINAL, HeldReason, TaskStatus
+from hetuflow_server.store.phrases import SHARED_COLUMNS
 from hetuflow_server.store.tables.base import (
     add_default_partition,
     add_guard,
@@ -344,12 +345,6 @@ late_report = Table(
 Index("sched_late_report_instance_id_idx", late_report.c.instance_id)
 Index("sched_late_report_reported_at_idx", late_report.c.reported_at)
 
-# The status of an instance `i` that is named by its id, in a form that fits no partial index: a plan made
-# while few rows are claimed would otherwise go through all claimed ones, and be kept when there are many.
-STATUS_BY_ID = "coalesce(i.status, '')"
-
-# What the move to the history copies, in one order.
-SHARED_COLUMNS = tuple(column.name for column in _instance_columns())
 _SHARED = ", ".join(SHARED_COLUMNS)
 INSTANCE_VIEW = f"""
 CREATE VIEW sched_task_instance_all AS
