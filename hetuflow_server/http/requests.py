@@ -76,7 +76,7 @@ class RequestContext:
                 else:
                     with opened(self._deed(scope, request_id)) as deed:
                         await self._app(scope, receive, send_with_id)
-                    if status in _DENIED:
+                    if status in _DENIED or (status == HTTPStatus.NOT_FOUND and deed.hidden):
                         await self._denials.note(deed, status)
             finally:
                 path = scope["path"]

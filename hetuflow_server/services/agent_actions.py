@@ -23,7 +23,7 @@ from hetuflow_server.store import agent_commands as command_store, agent_directo
 from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter, LockedAgent
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.deeds import note_change
+from hetuflow_server.store.deeds import note_after, note_change, note_hidden
 from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints, Topic, agent_topic, daemons_topic, namespace_topic
 
@@ -64,7 +64,7 @@ class AgentActions:
         async with self._database.transaction() as connection:
             agent = await self._lock(connection, agent_id)
             if agent.status is AgentStatus.PENDING:
-                await directory.set_status(connection, agent_id, _working(agent))
+                await self._set_status(connection, agent_id, _working(agent))
                 await self._issue(connection, principal, agent_id, CommandKind.RESUME)
         return await self._told(principal, agent_id)
 
@@ -72,14 +72,14 @@ class AgentActions:
         """Give an agent no more work; what it has it finishes."""
         async with self._database.transaction() as connection:
             await self._lock_approved(connection, agent_id)
-            await directory.set_status(connection, agent_id, AgentStatus.DRAINING)
+            await self._set_status(connection, agent_id, AgentStatus.DRAINING)
             await self._issue(connection, principal, agent_id, CommandKind.DRAIN)
         return await self._told(principal, agent_id)
 
     async def resume(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         async with self._database.transaction() as connection:
             agent = await self._lock_approved(connection, agent_id)
-            await directory.set_status(connection, agent_id, _working(agent))
+            await self._set_status(connection, agent_id, _working(agent))
             await self._issue(connection, principal, agent_id, CommandKind.RESUME)
         return await self._told(principal, agent_id)
 
@@ -92,6 +92,7 @@ class AgentActions:
         async with self._database.transaction() as connection:
             await self._lock(connection, agent_id)
             await directory.end_session(connection, agent_id)
+            note_after("agent", agent_id, {"session": None, "lose_running": lose_running})
             released = await self._settler.release_former_sessions(connection, agent_id, None)
         hints = {agent_topic(agent_id), *released.hints}
         if lose_running:
@@ -156,9 +157,9 @@ class AgentActions:
         async with self._database.transaction() as connection:
             agent = await self._lock(connection, dead.agent_id)
             if kind is CommandKind.DRAIN:
-                await directory.set_status(connection, dead.agent_id, AgentStatus.DRAINING)
+                await self._set_status(connection, dead.agent_id, AgentStatus.DRAINING)
             if kind is CommandKind.RESUME:
-                await directory.set_status(connection, dead.agent_id, _working(agent))
+                await self._set_status(connection, dead.agent_id, _working(agent))
             new = await self._issue(connection, principal, dead.agent_id, kind, dead.payload)
             if not await command_store.note_resent(connection, command_id, new):
                 raise Conflict(
@@ -192,6 +193,10 @@ class AgentActions:
         note_change("agent", agent_id, before={"status": locked.status})
         return locked
 
+    async def _set_status(self, connection: Connection, agent_id: UUID, status: AgentStatus) -> None:
+        await directory.set_status(connection, agent_id, status)
+        note_after("agent", agent_id, {"status": status})
+
     async def _lock_approved(self, connection: Connection, agent_id: UUID) -> LockedAgent:
         locked = await self._lock(connection, agent_id)
         if locked.status is AgentStatus.PENDING:
@@ -207,6 +212,7 @@ class AgentActions:
         payload: dict[str, Any] | None = None,
     ) -> UUID:
         new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
+        note_change("agent_command", new, after={"agent": agent_id, "kind": kind, "payload": payload or {}})
         await command_store.issue(
             connection,
             id_=new,
@@ -228,6 +234,7 @@ class AgentActions:
             async with self._database.transaction() as connection:
                 running = await directory.running_instances(connection, agent_id, _BATCH)
                 endings = [Ending(id_, None, InstanceStatus.LOST, reason=_KICKED) for id_ in running]
+                note_change("agent", agent_id, after={"lost": [str(id_) for id_ in running]})
                 settled = await self._settler.settle(connection, endings, transitions.lose_orphaned)
             hints |= settled.hints
             if not settled.ended:
@@ -247,7 +254,10 @@ class AgentActions:
 
 def _sees(principal: Principal, namespaces: Collection[str]) -> bool:
     reached = principal.reach()
-    return reached is None or not set(reached).isdisjoint(namespaces)
+    if reached is None or not set(reached).isdisjoint(namespaces):
+        return True
+    note_hidden(next(iter(namespaces), ""))
+    return False
 
 
 def _shown_to(principal: Principal, agent: A) -> A:

@@ -14,6 +14,7 @@ from hetuflow_server.services.credentials import AGENT_TOKEN_MARK, make_credenti
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, agent_tokens as store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 
 
 class AgentTokens:
@@ -52,14 +53,20 @@ class AgentTokens:
                 created_by=principal.name,
             )
             shown = await _find(connection, made.id)
+            note_change("agent_token", made.id, after=msgspec.to_builtins(shown))
         return NewAgentToken(**msgspec.structs.asdict(shown), token=made.credential)
 
     async def revoke(self, token_id: UUID) -> AgentToken:
         """End a token: its agents get nothing any more, and what they run keeps its lease until it ends."""
         async with self._database.transaction() as connection:
+            before = await _find(connection, token_id)
             if not await store.revoke(connection, token_id):
                 raise _no_token()
-            return await _find(connection, token_id)
+            after = await _find(connection, token_id)
+            note_change(
+                "agent_token", token_id, before=msgspec.to_builtins(before), after=msgspec.to_builtins(after)
+            )
+            return after
 
 
 async def _find(connection: Connection, token_id: UUID) -> AgentToken:

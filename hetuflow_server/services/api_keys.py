@@ -21,6 +21,7 @@ from hetuflow_server.services.users import permissions_named
 from hetuflow_server.store import access as access_store, api_keys as store, users as user_store
 from hetuflow_server.store.api_keys import KeyFilter, LockedKey, NewKey
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 
 _LONGEST_NAME: Final = 128
 _MOST_REQUESTS: Final = 1_000_000
@@ -80,14 +81,25 @@ class ApiKeys:
                     created_by=principal.name,
                 ),
             )
-            return await _shown_once(connection, made)
+            shown = await _find(connection, made.id)
+            note_change("api_key", made.id, asked.namespace, after=msgspec.to_builtins(shown))
+            return _shown_once(shown, made)
 
     async def revoke(self, principal: Principal, key_id: UUID) -> ApiKey:
         """End a key, for good; again is harmless."""
         async with self._database.transaction() as connection:
             await self._lock(connection, principal, key_id)
+            before = await _find(connection, key_id)
             await store.revoke(connection, key_id)
-            return await _find(connection, key_id)
+            after = await _find(connection, key_id)
+            note_change(
+                "api_key",
+                key_id,
+                after.namespace,
+                before=msgspec.to_builtins(before),
+                after=msgspec.to_builtins(after),
+            )
+            return after
 
     async def rotate(self, principal: Principal, key_id: UUID, grace: str) -> NewApiKey:
         """Make another key of the same kind and let the old one end, at once or after a while."""
@@ -124,7 +136,16 @@ class ApiKeys:
                 await store.expire(connection, key_id, longer)
             else:
                 await store.revoke(connection, key_id)
-            return await _shown_once(connection, made)
+            new = await _find(connection, made.id)
+            note_change(
+                "api_key",
+                key_id,
+                shown.namespace,
+                before=msgspec.to_builtins(shown),
+                after=msgspec.to_builtins(await _find(connection, key_id)),
+            )
+            note_change("api_key", made.id, shown.namespace, after=msgspec.to_builtins(new))
+            return _shown_once(new, made)
 
     async def _lock(self, connection: Connection, principal: Principal, key_id: UUID) -> LockedKey:
         """Return a key one may see; those of others do not exist."""
@@ -209,5 +230,5 @@ async def _find(connection: Connection, key_id: UUID) -> ApiKey:
     return found
 
 
-async def _shown_once(connection: Connection, made: Made) -> NewApiKey:
-    return NewApiKey(**msgspec.structs.asdict(await _find(connection, made.id)), key=made.credential)
+def _shown_once(shown: ApiKey, made: Made) -> NewApiKey:
+    return NewApiKey(**msgspec.structs.asdict(shown), key=made.credential)

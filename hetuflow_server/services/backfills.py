@@ -112,7 +112,13 @@ class Backfills:
         async with self._database.transaction() as connection:
             if not await store.cancel(connection, backfill_id) and found.cancelled_at is None:
                 raise Conflict("The backfill has ended already.", code="backfill.finished")
-            note_change("backfill", backfill_id, found.namespace)
+            note_change(
+                "backfill",
+                backfill_id,
+                found.namespace,
+                before={"state": found.state},
+                after={"cancelled": True},
+            )
         # The tasks in transactions of their own: whoever ends one of them locks the backfill last.
         first = ids.first_id_at(found.created_at) if found.created_at else UUID(int=0)
         while tasks := await self._cancel_some(backfill_id, first):
@@ -126,6 +132,7 @@ class Backfills:
             tasks = await store.live_tasks(connection, backfill_id, first, _BATCH)
             if not tasks:
                 return []
+            note_change("backfill", backfill_id, after={"cancelled_tasks": [str(task) for task in tasks]})
             await task_store.lock_tasks(connection, tasks)
             live = await task_store.live_instances(connection, tasks=tasks)
             settled = await self._settler.cancel(connection, sorted(live), "cancelled")

@@ -18,6 +18,7 @@ from hetuflow_server.services.schedules import Schedules
 from hetuflow_server.store import daemon_directory as directory, daemon_transitions
 from hetuflow_server.store.daemon_directory import ShownSlot
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.schedules import ScheduleFilter
 from hetuflow_server.stream.hints import Hints, daemons_topic
 
@@ -89,6 +90,7 @@ class DaemonActions:
             raise Conflict("The daemon is stopped: start it.", code="daemon.stopped")
         async with self._database.transaction() as connection:
             asked = await daemon_transitions.ask_to_replace(connection, daemon_id, slot)
+            note_change("daemon", daemon_id, schedule.namespace, after={"restart": slot, "asked": asked})
         if slot is not None and not asked:
             raise NotFound(f"The daemon has no slot {slot}.", code="daemon.no_slot")
         return await self._told(principal, daemon_id)

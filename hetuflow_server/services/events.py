@@ -18,7 +18,7 @@ from hetuflow_core.expressions.values import DEEPEST_VALUES
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, events as store, tasks as task_store
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.deeds import afterwards
+from hetuflow_server.store.deeds import afterwards, note_change
 from hetuflow_server.store.events import EventFilter, NewEvent
 
 API, TASK, REPLAY = "api", "task", "replay"
@@ -59,6 +59,7 @@ class Events:
             )
             id_, is_new = await store.record(connection, new)
             event = await self._detail(connection, principal, id_)
+            note_change("event", id_, asked.namespace, after={"name": new.name, "payload": payload})
         self._tell(is_new)
         return Emitted(event, is_new)
 
@@ -86,6 +87,7 @@ class Events:
             )
             id_, is_new = await store.record(connection, new)
             event = await self._detail(connection, principal, id_)
+            note_change("event", id_, found.namespace, after={"name": new.name, "replay_of": str(found.id)})
         self._tell(is_new)
         return Emitted(event, is_new)
 

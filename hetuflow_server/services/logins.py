@@ -77,8 +77,8 @@ class Logins:
     ) -> LoginAnswer:
         """Open a session of a user that has proved to be one."""
         name_actor("user", user_id, name)
-        note_change("session", name)
         session_id = new_id(self._clock)
+        note_change("session", session_id, after={"user": name})
         refresh_token = _refresh_token(session_id)
         await store.open_session(
             connection,
@@ -98,6 +98,7 @@ class Logins:
             if session is not None and hmac.compare_digest(session.refresh_digest, digest):
                 name_actor("user", session.user_id, session.name)
                 fresh = _refresh_token(session_id)
+                note_change("session", session_id, before={"refreshed": False}, after={"refreshed": True})
                 await store.refresh(connection, session_id, digest_of(fresh), self._lifetime)
                 return self._answer(session_id, session.user_id, session.name, fresh)
             used = session is not None and session.previous_digest is not None
@@ -116,6 +117,7 @@ class Logins:
         if principal.session_id is None:
             raise Denied("Only who has logged in can log out: revoke a key instead.", code="login.no_session")
         async with self._database.transaction() as connection:
+            note_change("session", principal.session_id, before={"user": principal.name})
             await store.end(connection, principal.session_id)
 
     async def change_password(self, principal: Principal, current: str, password: str) -> None:
@@ -131,6 +133,7 @@ class Logins:
         hashed = await self._passwords.hash(password)
         async with self._database.transaction() as connection:
             await store.give_back(connection, buckets)
+            note_change("user", principal.name, before={"password": "old"}, after={"password": "new"})
             await user_store.set_password(connection, user.id, hashed)
             await store.end_of_user(connection, user.id, but=principal.session_id)
 

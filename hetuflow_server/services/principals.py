@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from hetuflow_core.errors import Denied, NotFound
 from hetuflow_core.permissions import GLOBAL, Grant, Permission, Rights, rights_of
 from hetuflow_core.roles import Role
+from hetuflow_server.store.deeds import note_hidden
 
 
 class PrincipalKind(StrEnum):
@@ -57,11 +58,14 @@ class Principal:
         held = self.rights.within(namespace)
         if held and self.needed is not None:
             self.require(self.needed, namespace)
+        if not held:
+            note_hidden(namespace)
         return bool(held)
 
     def require(self, permission: Permission, namespace: str) -> None:
         """Refuse what is not allowed in a namespace; another's namespace looks as if it did not exist."""
         if not self.rights.within(namespace):
+            note_hidden(namespace)
             raise _no_namespace(namespace)
         if not self.rights.allows(permission, namespace) and not (
             permission in GLOBAL and self.rights.allows_everywhere(permission)

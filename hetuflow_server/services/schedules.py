@@ -99,9 +99,11 @@ class Schedules:
         found = await self.schedule(principal, schedule_id)
         async with self._editing(principal, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
+            _note_enabled(
+                "schedule", f"{job.name}/{row.name}", job.namespace, was=row.enabled, enabled=enabled
+            )
             if row.enabled is not enabled:
                 await schedule_edits.restart(connection, _edited(job), [row], enabled=enabled)
-                _note_enabled("schedule", f"{job.name}/{row.name}", job.namespace, enabled=enabled)
         return await self.schedule(principal, schedule_id)
 
     async def delete(self, principal: Principal, schedule_id: UUID) -> None:
@@ -114,10 +116,10 @@ class Schedules:
     async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
         """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
         async with self._editing(principal, job_id) as (connection, job, rows):
+            _note_enabled("job", job.name, job.namespace, was=job.enabled, enabled=enabled)
             if job.enabled is not enabled:
                 await job_store.enable_job(connection, job.id, enabled=enabled)
                 await schedule_edits.restart(connection, _edited(job, enabled=enabled), rows)
-                _note_enabled("job", job.name, job.namespace, enabled=enabled)
 
     async def delete_job(self, principal: Principal, job_id: UUID) -> None:
         """Delete a job and its schedules; what has been started, or waits, goes on."""
@@ -143,8 +145,8 @@ async def _check_calendars(connection: Connection, job: JobRow, spec: ScheduleSp
     await refuse_unknown_upstreams(connection, job.namespace_id, job.name, spec, path)
 
 
-def _note_enabled(kind: str, target: str, namespace: str, *, enabled: bool) -> None:
-    note_change(kind, target, namespace, before={"enabled": not enabled}, after={"enabled": enabled})
+def _note_enabled(kind: str, target: str, namespace: str, *, was: bool, enabled: bool) -> None:
+    note_change(kind, target, namespace, before={"enabled": was}, after={"enabled": enabled})
 
 
 def _edited(job: JobRow, *, enabled: bool | None = None) -> EditedJob:

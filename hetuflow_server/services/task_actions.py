@@ -37,7 +37,7 @@ from hetuflow_server.store import (
     tasks as task_store,
 )
 from hetuflow_server.store.database import Connection, Database, Lane
-from hetuflow_server.store.deeds import note_change
+from hetuflow_server.store.deeds import note_after, note_change
 from hetuflow_server.store.records import NewTask
 from hetuflow_server.store.tasks import LockedTask
 from hetuflow_server.stream.hints import Hints
@@ -145,6 +145,8 @@ class TaskActions:
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
             live = await task_store.live_instances(connection, tasks=[task_id])
             settled = await self._settler.cancel(connection, sorted(live), "cancelled")
+            asked = {"ended": sorted(map(str, settled.ended)), "asked": sorted(map(str, settled.asked))}
+            note_after("task", task_id, {"cancel": asked})
         self._hints.give(settled.hints)
         return await self.task(principal, task_id)
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
+import msgspec
+
 from hetuflow_core.errors import Conflict, Denied, Fault, Invalid, NotFound
 from hetuflow_core.identities import GrantRequest, User, UserRequest
 from hetuflow_core.permissions import Grant, Permission, rights_of
@@ -17,6 +19,7 @@ from hetuflow_server.services.passwords import Passwords, check_password
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, sessions as session_store, users as store
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_after, note_change
 from hetuflow_server.store.users import LockedUser
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,127}")
@@ -56,7 +59,9 @@ class Users:
             if asked.role is not None:
                 given = Grant(asked.role, asked.namespace)
                 await self._give(connection, principal, LockedUser(id_, asked.name, hashed), given)
-            return await _find(connection, asked.name)
+            made_user = await _find(connection, asked.name)
+            note_change("user", asked.name, after=msgspec.to_builtins(made_user))
+            return made_user
 
     async def change(self, principal: Principal, name: str, display_name: str | None) -> User:
         _check_display_name(display_name)
@@ -127,10 +132,14 @@ class Users:
             user = await store.lock(connection, name)
             if user is None:
                 raise _no_user(name)
-            held = rights_of(store.grants_from((await _find(connection, name)).grants))
+            before = await _find(connection, name)
+            note_change("user", name, before=msgspec.to_builtins(before))
+            held = rights_of(store.grants_from(before.grants))
             if not principal.rights.covers(held):
                 raise Denied(f"The user {name} may do more than {principal.name}, who cannot change it.")
             yield connection, user
+            if after := await store.list_users(connection, name=name, limit=1):
+                note_after("user", name, msgspec.to_builtins(after[0]))
             if admins and not await store.count_admins(connection):
                 raise Conflict(
                     f"{name} is the last one who may manage users: make another admin first.",

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -50,6 +50,8 @@ class Deed:
     detail: dict[str, Any] = field(default_factory=dict)
     # The transaction that all of it is done in, if it is to be kept together with its answer.
     envelope: Envelope | None = None
+    # It was asked for something of a namespace that does not exist for whoever asks.
+    hidden: bool = False
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
 
 
@@ -118,3 +120,21 @@ def note_change(
     deed = _CURRENT.get()
     if deed is not None and deed.mutates:
         deed.changes.append(Change(kind, str(target), namespace, digest_of(before), digest_of(after)))
+
+
+def note_after(kind: str, target: object, after: Any) -> None:
+    """Say what has become of something whose change was noted before it was known what it would be."""
+    deed = _CURRENT.get()
+    if deed is None or not deed.mutates:
+        return
+    for place, change in enumerate(deed.changes):
+        if (change.kind, change.target) == (kind, str(target)):
+            deed.changes[place] = replace(change, after=digest_of(after))
+
+
+def note_hidden(namespace: str) -> None:
+    """Say that something was asked for that exists, but not for whoever asks; the answer will not tell."""
+    deed = _CURRENT.get()
+    if deed is not None:
+        deed.hidden = True
+        deed.namespace = deed.namespace or namespace

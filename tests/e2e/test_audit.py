@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
 
+from hetuflow_core.permissions import GLOBAL, Permission
 from tests.e2e.conftest import System
 from tests.e2e.test_router import ROUTES, Scene, scene
 from tests.support.processes import HETUFLOW, run
@@ -41,6 +44,45 @@ def verify(system: System, *options: str) -> Any:
     return json.loads(result.stdout) if result.returncode == 0 else result.stderr
 
 
+# Denials of one address are bounded; a computer has many.
+_PER_ADDRESS = 15
+
+
+def test_what_another_namespace_hides_is_denied_and_written_down(scene: Scene) -> None:
+    """Whoever asks hears that there is no such thing; the trail tells that there was."""
+    hidden: dict[str, str] = {}
+    asked = [one for one in ROUTES if one.parameters and "namespace" not in one.parameters]
+    owned = [one for one in asked if isinstance(one.access, Permission) and one.access not in GLOBAL]
+    for place, route in enumerate(
+        one for one in owned if not {"name", "path", "key_id"} & set(one.parameters)
+    ):
+        address = f"127.0.1.{place // _PER_ADDRESS + 1}"
+        with httpx.Client(
+            base_url=scene.system.url, timeout=30, transport=httpx.HTTPTransport(local_address=address)
+        ) as http:
+            answer = replace(scene, http=http).ask(route, "foreign")
+        if answer.status_code == 404 and route.access is not Permission.SYSTEM_READ:
+            hidden[answer.headers["x-request-id"]] = f"{route} {route.operation_id}"
+    assert len(hidden) > 30
+    with psycopg.connect(scene.system.database_url, autocommit=True) as connection:
+
+        def written() -> dict[str, tuple[str, str, int]]:
+            rows = connection.execute(
+                "SELECT request_id, actor_kind, namespace, (detail->>'status')::integer FROM sched_audit "
+                "WHERE outcome = 'denied' AND request_id = ANY(%s)",
+                [list(hidden)],
+            ).fetchall()
+            return {row[0]: (row[1], row[2], row[3]) for row in rows}
+
+        # Written after the answer.
+        try:
+            wait_until(lambda: len(written()) == len(hidden), timeout=10, what="all denials")
+        finally:
+            unwritten = [told for id_, told in hidden.items() if id_ not in written()]
+            assert not unwritten, "\n".join(unwritten)
+        assert set(written().values()) == {("key", "default", 404)}
+
+
 def test_every_route_that_changes_something_leaves_an_entry(scene: Scene) -> None:
     changing = [one for one in ROUTES if one.method != "GET" and one.operation_id not in IDLE]
     told, missing = 0, []
@@ -50,16 +92,23 @@ def test_every_route_that_changes_something_leaves_an_entry(scene: Scene) -> Non
             # The state of the scene does not allow it; what it is for is tested elsewhere.
             assert answer.status_code < 500, f"{route}: {answer.text}"
             continue
-        entries = {
-            (one["outcome"], one["source"], one["actor_kind"])
+        entries = [
+            one
             for one in trail(scene.system, action=str(route.operation_id))
             if one["request_id"] == answer.headers["x-request-id"]
-        }
+        ]
         told += 1
-        if ("done", "127.0.0.1", "key") not in entries:
+        if not entries or not all(_is_whole(one) for one in entries):
             missing.append(f"{route} {route.operation_id}: {entries}")
     assert not missing, "\n".join(missing)
     assert told >= _LEAST_TOLD, f"only {told} of {len(changing)} routes could be tried"
+
+
+def _is_whole(entry: dict[str, Any]) -> bool:
+    """Who, from where, what to which thing, and what that was or became."""
+    who = (entry["outcome"], entry["source"], entry["actor_kind"], bool(entry["actor"]))
+    named = entry["target_kind"] not in {None, "request"} and entry["target"]
+    return who == ("done", "127.0.0.1", "key", True) and bool(named and (entry["before"] or entry["after"]))
 
 
 def test_what_is_denied_is_written_down_and_reading_is_not(scene: Scene) -> None:

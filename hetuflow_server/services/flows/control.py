@@ -25,6 +25,7 @@ from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.store import flow_runs as store, flow_transitions, flow_views
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.flow_runs import LockedRun, NodeRow
 from hetuflow_server.store.flow_transitions import NodeEnd
 from hetuflow_server.store.flow_views import RunFilter
@@ -134,6 +135,13 @@ class FlowControl:
             _check_state(run, shape.nodes[node].spec, row, word)
             status, reason = _ENDS[word]
             end = NodeEnd(node, status, reason, decided_by=principal.name, comment=comment)
+            note_change(
+                "flow_node",
+                f"{run_id}/{node}",
+                seen.namespace,
+                before={"status": row.status},
+                after={"status": status, "reason": reason, "comment": comment},
+            )
             hints = await self._end(connection, run, end)
         self._hints.give(hints)
         return await self.run(principal, run_id)
