@@ -70,14 +70,17 @@ class KeptFolders:
     async def run_once(self) -> int:
         return await asyncio.to_thread(self.sweep)
 
-    def dispose(self, directory: ClaimDirectory, *, failed: bool, deserted: bool = False) -> None:
-        """Nothing needs it any more; blocks, so it is for a thread.
+    def reuse(self, directory: ClaimDirectory, *, failed: bool) -> bool:
+        """Whether it is kept for another claim; only if nobody has a file of it open any more."""
+        if self._spares is None or (failed and self.keep_seconds > 0):
+            return False
+        return self._spares.offer(directory)
 
-        `deserted`: nothing that the work has started lives on, so nobody has a file of it open.
-        """
+    def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
+        """Nothing needs it any more; blocks, so it is for a thread."""
         if failed and self.keep_seconds > 0 and self._put_aside(directory):
             self.sweep()
-        elif not (deserted and self._spares is not None and self._spares.offer(directory)):
+        else:
             directory.remove()
 
     def sweep(self) -> int:

@@ -35,8 +35,9 @@ MOST_PER_REQUEST: Final = 200
 _LOG_PATIENCE: Final = 5.0
 _EVERY: Final = 1.0
 _LOOP_STOP: Final = 2.0
-# How long reports wait for others while they come in numbers.
-_COMPANY: Final = 0.008
+# How long reports wait for others while they come in numbers: as long as a request takes, within these.
+_COMPANY: Final = 0.012
+_MOST_COMPANY: Final = 0.05
 
 
 class Errand(Protocol):
@@ -84,6 +85,8 @@ class Reporter:
         self._on_the_way: set[UUID] = set()
         self._starting = False
         self._under_way = 0
+        # Seconds that the last request took.
+        self._took = 0.0
         # The server's by now, and still to be cleared away here.
         self._answered: list[UUID] = []
         self._clearing: asyncio.Task[None] | None = None
@@ -165,12 +168,12 @@ class Reporter:
             raise
         finally:
             self._starting = False
+            self.wake()
         for (_, answered), outcome in zip(batch, outcomes, strict=False):
             if not answered.done():
                 answered.set_result(outcome)
         self._answer_asked(batch, Unanswered("The server left a report unanswered."))
         self._settle(results, outcomes[len(batch) :])
-        self.wake()
         return len(batch)
 
     async def send_results(self) -> int:
@@ -205,7 +208,7 @@ class Reporter:
     async def _send_batch(self) -> int:
         if self._results:
             await self._gather()
-        if self._starting:
+        if self._starting or (self._asked and not self._stopping.is_set()):
             return 0  # they go with what follows that, or are sent when nothing does
         batch = self._ready(self._most)
         if not batch:
@@ -218,7 +221,7 @@ class Reporter:
     async def _gather(self) -> None:
         """While much is going on, let some of it come together: a request costs as much as several tasks."""
         if self._errand is not None and self._errand.hurried():
-            await asyncio.sleep(_COMPANY)
+            await asyncio.sleep(min(_MOST_COMPANY, max(_COMPANY, self._took)))
 
     async def _exchange(self, reports: Sequence[Start | Release | Finish]) -> list[ReportOutcome]:
         """Say these, and ask for work if there is room; what was given is begun when this returns."""
@@ -228,10 +231,12 @@ class Reporter:
         polled: Polled | None = None
         self._on_the_way |= finishes
         self._under_way += 1
+        sent_at = self._clock.boottime()
         try:
             answer = await self._gateway.reports(Reports(self._session.session_id, list(reports), poll))
             polled = answer.polled
         finally:
+            self._took = self._clock.boottime() - sent_at
             self._on_the_way -= finishes
             self._under_way -= 1
             if errand is not None:

@@ -1,7 +1,7 @@
 """The agent's folder on disk, and the folder of each claim in it.
 
 DIR/lock                    held with flock by the agent that uses DIR; holds its pid
-DIR/records.db              the journal and the outbox (see outbox.py)
+DIR/records.jsonl           the journal and the outbox (see outbox.py)
 DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output,
                             progress, script, secrets.json
 DIR/failed/ID-CLAIM/        what a failed attempt left, kept for a while (see kept_folders.py)
@@ -30,7 +30,8 @@ from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.workdir")
 
-DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT)
+# A file that may not grow is a disk without room for it.
+DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Below this no more work is taken: what is under way still has to write its logs and results.
 _LEAST_FREE_BYTES: Final = 32 * 1024 * 1024
 _LEAST_FREE_FILES: Final = 256
@@ -43,7 +44,9 @@ _PASSABLE: Final = 0o711
 WORK: Final = "work"
 SCRIPT: Final = "script"
 # There from the start, empty.
-TASK_FILES: Final = ("output", "progress", *STREAMS)
+OUTPUT: Final = "output"
+PROGRESS: Final = "progress"
+TASK_FILES: Final = (OUTPUT, PROGRESS, *STREAMS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +61,11 @@ class ClaimDirectory:
 
     @property
     def output(self) -> Path:
-        return self.root / "output"
+        return self.root / OUTPUT
 
     @property
     def progress(self) -> Path:
-        return self.root / "progress"
+        return self.root / PROGRESS
 
     @property
     def script(self) -> Path:
@@ -75,6 +78,10 @@ class ClaimDirectory:
 
     def stream(self, name: str) -> Path:
         return self.root / name
+
+    def at(self, name: str) -> str:
+        """Where a file of it is, without an object for each: asked many times for every task."""
+        return f"{self.root}/{name}"
 
     def make(self) -> None:
         """Make it anew; an earlier attempt to make it may have left something."""
@@ -131,7 +138,7 @@ class DataDirectory:
 
     @property
     def records(self) -> Path:
-        return self.root / "records.db"
+        return self.root / "records.jsonl"
 
     @property
     def instances(self) -> Path:

@@ -15,6 +15,7 @@ from hetuflow_core.messages import Assignment, RunSpec
 
 class CommandExecutor(Executor):
     name: ClassVar[str] = "command"
+    kept: ClassVar[bool] = True
 
     async def plan(
         self, assignment: Assignment, directory: ClaimDirectory, environment: Mapping[str, str]

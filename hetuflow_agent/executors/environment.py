@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_agent.workdir import OUTPUT, PROGRESS, ClaimDirectory
 from hetuflow_core.messages import Assignment
 
 _PASSED_ON: Final = frozenset(
@@ -42,8 +42,8 @@ def task_environment(
         "HETUFLOW_SCHEDULED_AT": _rfc3339(assignment.fire_at),
         "HETUFLOW_NAMESPACE": assignment.namespace,
         "HETUFLOW_JOB": assignment.job,
-        "HETUFLOW_OUTPUT": str(directory.output),
-        "HETUFLOW_PROGRESS": str(directory.progress),
+        "HETUFLOW_OUTPUT": directory.at(OUTPUT),
+        "HETUFLOW_PROGRESS": directory.at(PROGRESS),
     }
     if assignment.slot is not None:
         own["HETUFLOW_SLOT"] = str(assignment.slot)

@@ -66,6 +66,8 @@ class Executor:
     """
 
     name: ClassVar[str]
+    # Whether all its work is programs that the keeper runs: then it may wait there for a slot.
+    kept: ClassVar[bool] = False
 
     def __init__(self, host: ExecutorHost) -> None:
         self.host = host

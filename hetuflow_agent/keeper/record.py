@@ -33,6 +33,7 @@ class Why(StrEnum):
     MEMORY_LIMIT = "memory_limit"
     UNWANTED = "unwanted"
     KEEPER_STOPPED = "agent_shutdown"
+    RECALLED = "recalled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,8 @@ class Spec:
     nice: int = 0
     # Of the host; None: our own.
     user: str | None = None
+    # Whether it takes one of the agent's slots, and waits in line while there is none.
+    counted: bool = False
 
     @staticmethod
     def read(message: Message) -> Spec:

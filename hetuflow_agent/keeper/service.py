@@ -76,7 +76,8 @@ class Keeper:
             self._table.reap()
             self._accept_specs()
             self._table.run_due(_SPAWNS_AT_ONCE)
-            self._tell([task.state() for task in self._table.take_changed()])
+            if self._table.news.due(self._clock.boottime()):
+                self._tell([task.state() for task in self._table.take_changed()])
         self._say_goodbye()
 
     def _tend_companion(self) -> None:
@@ -106,12 +107,10 @@ class Keeper:
         """Seconds to wait; the last stretch before an alarm is slept here."""
         if self._specs:
             return 0.0
-        alarm = self._table.next_alarm()
-        if alarm is None:
-            return _LONGEST_NAP
-        left = alarm - self._clock.boottime()
+        now = self._clock.boottime()
+        left = self._table.next_alarm() - now
         if left > _NEARLY:
-            return min(left - _NEARLY, _LONGEST_NAP)
+            return max(0.0, min(left - _NEARLY, self._table.news.at - now, _LONGEST_NAP))
         if left > 0:
             time.sleep(left)
         return 0.0
@@ -147,6 +146,11 @@ class Keeper:
             case "stop":
                 self._accept_specs()  # one of them may be meant
                 self._table.stop(message["key"], float(message["grace"]), message["why"])
+            case "recall":
+                self._accept_specs()
+                self._table.recall(message["keys"])
+            case "slots":
+                self._table.line.resize(int(message["count"]))
             case "renew":
                 self._table.renew(float(message["sent_at"]), message["stop"])
             case "forget":
@@ -177,6 +181,7 @@ class Keeper:
             "pid": os.getpid(),
             "boot_id": boot_id(),
             "running": self._table.running,
+            "lines_up": True,
             "cgroup": self._cgroups.entered,
             "controllers": self._cgroups.controllers,
         }
@@ -197,6 +202,7 @@ class Keeper:
             connection.send(states)
 
     def _say_goodbye(self) -> None:
+        self._tell([task.state() for task in self._table.take_changed()])
         deadline = self._clock.boottime() + _LAST_WORDS
         while any(each.waiting for each in self._connections) and self._clock.boottime() < deadline:
             for key, events in self._selector.select(_LAST_WORDS):

@@ -7,13 +7,13 @@ Nothing here waits: `run_due` does what the time asks for, `reap` what the kerne
 from __future__ import annotations
 
 import heapq
+import math
 import os
 import resource
 import signal
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from itertools import count
-from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_agent.keeper.cgroups import Cgroups
@@ -25,6 +25,7 @@ from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.proc import resident_bytes, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
+from hetuflow_agent.keeper.turns import Line, News
 
 # How often a family that is on its way out is looked at: in its grace, and after KILL.
 _LOOK_EVERY: Final = 0.05
@@ -55,7 +56,9 @@ class Table:
         self._alarms: list[tuple[float, int, str]] = []
         self._order = count()
         self._renewed_at = 0.0
+        self.line = Line()
         self.changed: dict[str, Task] = {}
+        self.news = News()
         # A child that is no task: the agent itself, where the keeper is the first process.
         self.companion: Companion | None = None
 
@@ -73,7 +76,7 @@ class Table:
         for spec in specs:
             known = self._tasks.get(spec.key)
             if known is not None:
-                self.changed[spec.key] = known
+                self._note(known)
                 continue
             task = Task(spec.key, Phase.WAITING, spec.marker, self._boot_id, spec, renewed_at=spec.renewed_at)
             self._tasks[spec.key] = task
@@ -87,7 +90,10 @@ class Table:
                 self._fail(task, CannotStart("journal", error))
             return
         for task in fresh:
-            self._look_at(task, task.spec.at if task.spec else 0.0)
+            if task.spec is not None and task.spec.counted:
+                self.line.join(task.key)
+            else:
+                self._look_at(task, task.spec.at if task.spec else 0.0)
 
     def stop(self, key: str, grace: float, why: str) -> None:
         """End it for this reason; the first reason counts, the shorter grace does."""
@@ -107,6 +113,14 @@ class Table:
             if not task.over:
                 grace = task.spec.kill_grace if task.spec else 0.0
                 self.stop(task.key, grace if most_grace is None else min(grace, most_grace), why)
+
+    def recall(self, keys: Iterable[str]) -> None:
+        """End those that still wait in line; what has begun goes on, and is told again."""
+        for key in keys:
+            if self.line.waits(key):
+                self.stop(key, 0.0, Why.RECALLED)
+            elif key in self._tasks:
+                self._note(self._tasks[key])
 
     def renew(self, sent_at: float, stop: Iterable[str]) -> None:
         """Everything is renewed as of then, except what is named to be ended."""
@@ -133,14 +147,17 @@ class Table:
             return []
         found = list(self.changed.values())
         self.changed.clear()
+        for task in found:
+            self._identify(task)
         self._journal.note(task for task in found if task.phase is not Phase.WAITING)
         return found
 
-    def next_alarm(self) -> float | None:
-        return self._alarms[0][0] if self._alarms else None
+    def next_alarm(self) -> float:
+        return self._alarms[0][0] if self._alarms else math.inf
 
     def run_due(self, most_spawns: int) -> None:
         """Look at every task whose time has come, starting at most so many processes."""
+        self._call_next()
         while self._alarms and most_spawns > 0:
             now = self._clock.boottime()
             if self._alarms[0][0] > now:
@@ -211,12 +228,11 @@ class Table:
         except CannotStart as error:
             self._fail(task, error)
             return
-        stat = stat_of(pid)
-        task.pid, task.start_ticks = pid, stat.start_ticks if stat else 0
+        task.pid = pid
         task.started_at, task.started_wall = now, self._clock.wall()
         task.phase = Phase.RUNNING
         self._by_pid[pid] = task
-        self.changed[task.key] = task
+        self._note(task, urgent=False)
         self._confine(task, spec, pid)
         self._watch(task, now)
 
@@ -252,7 +268,7 @@ class Table:
             self._begin_end(task, Why.LEASE_LOST, self._fenced_at(task, KILL_AT))
         elif spec.timeout is not None and now >= started_at + spec.timeout:
             self._begin_end(task, Why.TIMED_OUT, now + spec.kill_grace)
-        elif spec.output_limit is not None and _size(spec) > spec.output_limit:
+        elif spec.output_limit is not None and now > started_at and _size(spec) > spec.output_limit:
             self._begin_end(task, Why.OUTPUT_LIMIT, now + spec.kill_grace)
         elif spec.memory is not None and not task.memory_in_group and self._memory(task) > spec.memory:
             # As the kernel does it: at once.
@@ -272,14 +288,14 @@ class Table:
             times.append(now + _OUTPUT_EVERY)
         if spec.memory is not None and not task.memory_in_group:
             times.append(now + _MEMORY_EVERY)
-        return min(times, default=float("inf"))
+        return min(times, default=math.inf)
 
     def _begin_end(self, task: Task, why: str, kill_at: float) -> None:
         if task.why is None:
             task.why = str(why)
             self._remember_family(task)
             signal_group(task, signal.SIGTERM)
-            self.changed[task.key] = task
+            self._note(task)
         task.kill_at = kill_at if task.kill_at is None else min(task.kill_at, kill_at)
 
     def _proceed_to_end(self, task: Task, now: float) -> None:
@@ -305,14 +321,14 @@ class Table:
 
     def _fenced_at(self, task: Task, share: float) -> float:
         if task.spec is None or task.spec.lease is None:
-            return float("inf")
+            return math.inf
         return max(task.renewed_at, self._renewed_at) + share * task.spec.lease
 
     def _fail(self, task: Task, error: CannotStart) -> None:
         task.phase = Phase.FAILED
         task.exit = {"what": error.what, "errno": error.errno, "error": error.text}
         task.spec = None
-        self.changed[task.key] = task
+        self._leave(task)
 
     def _end(self, task: Task, how: dict[str, Any]) -> None:
         limited = task.spec is not None and (task.spec.memory is not None or task.spec.cpu is not None)
@@ -320,11 +336,35 @@ class Table:
             how = {**how, "oom": True}
         task.phase, task.exit, task.spec = Phase.ENDED, how, None
         task.seen.clear()
+        self._leave(task)
+
+    def _leave(self, task: Task) -> None:
+        self.line.leave(task.key)
+        self._note(task)
+
+    def _call_next(self) -> None:
+        """Who has a slot now may run at its instant."""
+        while (key := self.line.next()) is not None:
+            task = self._tasks.get(key)
+            if task is None or task.phase is not Phase.WAITING or task.spec is None:
+                self.line.leave(key)  # ended while it waited
+            else:
+                self._look_at(task, task.spec.at)
+
+    def _note(self, task: Task, *, urgent: bool = True) -> None:
         self.changed[task.key] = task
+        self.news.note(self._clock.boottime(), urgent=urgent)
+
+    @staticmethod
+    def _identify(task: Task) -> None:
+        """Of what lasts until it is told. Until it is waited for, its number is nobody else's."""
+        if task.phase is Phase.RUNNING and task.start_ticks is None and task.pid is not None:
+            stat = stat_of(task.pid)
+            task.start_ticks = stat.start_ticks if stat else 0
 
     def _look_at(self, task: Task, when: float) -> None:
         """Unless it is looked at before that anyway."""
-        if when != float("inf") and (task.look_at is None or when < task.look_at):
+        if when != math.inf and (task.look_at is None or when < task.look_at):
             task.look_at = when
             heapq.heappush(self._alarms, (when, next(self._order), task.key))
 
@@ -338,5 +378,5 @@ def _size(spec: Spec) -> int:
     total = 0
     for path in (spec.stdout, spec.stderr):
         with suppress(OSError):
-            total += Path(path).stat().st_size
+            total += os.stat(path).st_size  # noqa: PTH116  no object for each of many
     return total

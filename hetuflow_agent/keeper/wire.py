@@ -3,7 +3,9 @@
 A frame is its length in four bytes, then a list of messages. Both sides begin with `hello`; the rest is:
 
     agent   spawn    start this command under `key`, at `at` and not before; said twice it is the same
+            slots    so many of those that are counted may run at once; the others wait in line
             stop     end `key`: TERM, up to `grace` seconds, KILL of everything it started
+            recall   end `keys`, unless they have begun
             renew    the server was asked at `sent_at` and has renewed everything except what to `stop`
             forget   the ends of `keys` are known and kept elsewhere
             quit     end once nothing runs; with `now`, end what runs first

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-from pathlib import Path
 from typing import Final
 
 _KEEP_SIZE: Final = 0x01
@@ -17,7 +16,7 @@ _PUNCH_HOLE: Final = 0x02
 STEP: Final = 4 * 1024 * 1024
 
 
-def punch(path: Path, start: int, stop: int) -> bool:
+def punch(path: str, start: int, stop: int) -> bool:
     """Whether the bytes from `start` to `stop` take no more room."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "fallocate"):

@@ -43,9 +43,13 @@ class FinishedRecords(Protocol):
 
 
 class Disposal(Protocol):
-    """Does away with folders that are reported and shipped; blocks."""
+    """Does away with folders that are reported and shipped."""
 
-    def dispose(self, directory: ClaimDirectory, *, failed: bool, deserted: bool) -> None: ...
+    def reuse(self, directory: ClaimDirectory, *, failed: bool) -> bool:
+        """Keep it for another claim; False when it cannot be had as new."""
+
+    def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
+        """May take long."""
 
 
 class LogShipper:
@@ -237,12 +241,19 @@ class LogShipper:
             self._logs.pop(found.token, None)
         if not done:
             return
-        await asyncio.to_thread(self._dispose_all, done)
+        # Nobody has a file of a deserted one open. A thread for this would cost more than it takes.
+        left = [
+            found
+            for found in done
+            if not (found.deserted and self._disposal.reuse(found.directory, failed=found.failed))
+        ]
+        if left:
+            await asyncio.to_thread(self._dispose_all, left)
         await self._forget([found.token for found in done])
 
     def _dispose_all(self, logs: Sequence[ClaimLog]) -> None:
         for found in logs:
-            self._disposal.dispose(found.directory, failed=found.failed, deserted=found.deserted)
+            self._disposal.dispose(found.directory, failed=found.failed)
 
     async def _forget(self, tokens: Sequence[UUID]) -> None:
         with suppress(HostBlocked):  # the records stay, and the next start finds nothing to ship

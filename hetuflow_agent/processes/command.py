@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
-from hetuflow_agent.keeper.record import Phase
+from hetuflow_agent.keeper.record import Phase, Why
 from hetuflow_agent.keeper.wire import Message
 
 
@@ -22,8 +22,8 @@ class Command:
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
-    stdout: Path
-    stderr: Path
+    stdout: str
+    stderr: str
     # NAME=value out of `env` that no other command has.
     marker: str
     at: float = 0.0
@@ -40,16 +40,18 @@ class Command:
     nice: int = 0
     # Of the host; None: our own.
     user: str | None = None
+    # Whether it takes one of our slots, and waits at the keeper while there is none.
+    counted: bool = False
 
     def message(self) -> Message:
-        return {
+        message = {
             "op": "spawn",
             "key": str(self.key),
             "argv": list(self.argv),
             "cwd": str(self.cwd),
             "env": dict(self.env),
-            "stdout": str(self.stdout),
-            "stderr": str(self.stderr),
+            "stdout": self.stdout,
+            "stderr": self.stderr,
             "marker": self.marker,
             "at": self.at,
             "timeout": self.timeout,
@@ -62,6 +64,8 @@ class Command:
             "nice": self.nice,
             "user": self.user,
         }
+        # A keeper of an earlier version that still runs something knows nothing of slots.
+        return message | {"counted": True} if self.counted else message
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +98,11 @@ class Exit:
     oom: bool = False
     # Nothing that it has started lives on; False where nobody knows.
     deserted: bool = field(default=False, compare=False)
+
+    @property
+    def given_back(self) -> bool:
+        """It waited for a slot, or for its instant, and nothing has begun: somebody else may have it."""
+        return not self.started and self.why in (Why.RECALLED, Why.KEEPER_STOPPED)
 
 
 @dataclass(frozen=True, slots=True)

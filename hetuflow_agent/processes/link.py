@@ -43,6 +43,8 @@ class Greeting:
     # Whether tasks are in a control group of the keeper's, and which limits that can set.
     cgroup: bool
     controllers: tuple[str, ...]
+    # Whether it lets those wait for which there is no slot.
+    lines_up: bool
     # Of everything the keeper knows, by key.
     states: dict[str, wire.Message]
 
@@ -161,6 +163,7 @@ class KeeperLink:
             hello["running"],
             bool(hello.get("cgroup")),
             tuple(hello.get("controllers", ())),
+            bool(hello.get("lines_up")),
             {state["key"]: state for state in states},
         )
 

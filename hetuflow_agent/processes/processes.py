@@ -7,7 +7,7 @@ lost; what the first one never heard of is told again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -41,6 +41,8 @@ class Child:
         self.ended: Instant | None = None
         # What the keeper was asked, until it has answered.
         self.request = request
+        # Called when the keeper has said something of it.
+        self.on_news: Callable[[], None] = lambda: None
         self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._processes = processes
 
@@ -52,6 +54,11 @@ class Child:
         """TERM to its group, up to `grace` seconds, then KILL of everything it started."""
         self._processes.say({"op": "stop", "key": str(self.key), "grace": grace, "why": why})
 
+    def recall(self) -> None:
+        """Have it back, unless it has begun; then it goes on."""
+        if not self.running and not self.exit.done():
+            self._processes.say({"op": "recall", "keys": [str(self.key)]})
+
     def hear(self, state: Message, boot_id: str) -> None:
         """Apply what the keeper says."""
         self.request = None
@@ -61,11 +68,13 @@ class Child:
         self.ended = instant_of(state, "ended", boot_id)
         if state["phase"] in OVER and not self.exit.done():
             self.exit.set_result(exit_of(state))
+        self.on_news()
 
     def lose(self, why: str) -> None:
         self.running = False
         if not self.exit.done():
             self.exit.set_result(Exit(lost=why))
+        self.on_news()
 
 
 class Processes:
@@ -93,6 +102,9 @@ class Processes:
         self.keeper_pid: int | None = None
         # Whether the kernel knows what belongs to the keeper.
         self.in_group = False
+        # Whether it lets commands wait for which there is no slot.
+        self.lines_up = False
+        self._slots: int | None = None
         self.limit_means = LimitMeans()
 
     @property
@@ -117,6 +129,12 @@ class Processes:
             listening.cancel()
             await asyncio.wait({listening})
         await self._link.close()
+
+    def set_slots(self, count: int) -> None:
+        """So many of the commands that are counted run at once."""
+        self._slots = count
+        if self.lines_up:
+            self.say({"op": "slots", "count": count})
 
     def spawn(self, command: Command) -> Child:
         """Hand it over; what comes of it is told by the child."""
@@ -176,6 +194,9 @@ class Processes:
         self._boot_id, self.keeper_pid = greeting.boot_id, greeting.pid
         self._unclaimed = greeting.states
         self.in_group = greeting.cgroup
+        self.lines_up = greeting.lines_up
+        if self._slots is not None:
+            self.set_slots(self._slots)
         self.limit_means = LimitMeans(
             memory="cgroup" if "memory" in greeting.controllers else "rlimit",
             cpu="cgroup" if "cpu" in greeting.controllers else None,

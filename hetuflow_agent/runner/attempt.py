@@ -13,10 +13,10 @@ import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from hetuflow_agent.executors.interface import SpawnFailed
 from hetuflow_agent.keeper.fencing import Fence, fence
+from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import Ending, Verdict
@@ -34,14 +34,11 @@ from hetuflow_agent.runner.starting import (
     spawn,
     start,
 )
-from hetuflow_agent.runner.watching import judge, watch
+from hetuflow_agent.runner.watching import TURN_PATIENCE, judge, watch
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.errors import HostBlocked, Invalid
 from hetuflow_core.messages import Assignment
 from hetuflow_core.states import InstanceStatus
-
-# Taken ahead it should be its turn within a tenth of this; another agent may have a slot.
-_TURN_PATIENCE: Final = 0.5
 
 
 class Attempt(Course):
@@ -60,13 +57,22 @@ class Attempt(Course):
         self.worked = False
         self._event_loop = asyncio.get_running_loop()
 
+    def recall(self) -> None:
+        """Have it back from the keeper if it still waits there; the agent drains."""
+        if self.child is not None and self.may_come_back:
+            self.child.recall()
+        else:
+            self.leave()
+
     def leave(self) -> None:
-        """Leave it to the keeper, or end it if that does not have it: the agent stops."""
+        """Leave what has begun to the keeper and give back the rest: the agent stops."""
         if self.child is None:
             self.request_end(Ending.AGENT_SHUTDOWN)
-        else:
-            self.left = True
-            self.nudge.set()
+            return
+        if self.may_come_back:
+            self.child.recall()
+        self.left = True
+        self.nudge.set()
 
     def hold_to_lease(self, now: float) -> Fence:
         """Act on a lease nobody renewed, without the event loop: this is called from the fence's thread.
@@ -110,12 +116,19 @@ class Attempt(Course):
     async def _run(self) -> None:
         if self.child is None and not await self._get_under_way():
             return
-        async with probing(self):
-            end = await watch(self)
-        if end is not None:
+        end = await self._watch()
+        if end is not None and end.given_back:
+            await self._give_up_turn()
+        elif end is not None:
             self.worked = True
             self.on_worked()
             await record(self, judge(self, end))
+
+    async def _watch(self) -> Exit | None:
+        if self.assignment.liveness is None and self.assignment.readiness is None:
+            return await watch(self)
+        async with probing(self):
+            return await watch(self)
 
     async def _get_under_way(self) -> bool:
         """Up to the spawn; False when it did not come to that, with everything done about it."""
@@ -154,7 +167,7 @@ class Attempt(Course):
             await end_unspawned(self)
             return False
         self._note_ready()
-        if not await self.turn(_TURN_PATIENCE):
+        if not await self.turn(TURN_PATIENCE):
             await self._give_up_turn()
             return False
         return True

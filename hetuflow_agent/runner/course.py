@@ -10,12 +10,13 @@ from typing import Final
 import structlog
 
 from hetuflow_agent.executors.interface import Execution, Plan
+from hetuflow_agent.executors.registry import executor_name
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT, Fence, fence
 from hetuflow_agent.outbox import JournalEntry
 from hetuflow_agent.processes.command import Instant
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import Ending
-from hetuflow_agent.runner.slots import Slots
+from hetuflow_agent.runner.slots import Slots, Waits
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.messages import Assignment
 
@@ -63,8 +64,9 @@ class Course:
         self.ready: bool | None = None
         self.nudge = asyncio.Event()
         self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
+        self.waits = Waits.HERE if child is not None else self._where_to_wait()
         if child is None:
-            slots.enter(assignment.token, self.nudge.set)
+            slots.enter(assignment.token, self.nudge.set, self.waits)
         else:
             slots.occupy(assignment.token)
 
@@ -76,6 +78,11 @@ class Course:
     def runs(self) -> bool:
         """Whether a process, or an execution in the agent, is at work."""
         return self.execution is not None or (self.child is not None and self.child.running)
+
+    @property
+    def may_come_back(self) -> bool:
+        """Whether the keeper has it and has not said yet that it has begun."""
+        return self.waits is Waits.AT_KEEPER and self.child is not None and not self.child.running
 
     def request_end(self, ending: Ending) -> None:
         """End it for this reason; the first reason counts. From the event loop's thread."""
@@ -119,9 +126,25 @@ class Course:
             alarm.cancel()
         return self.slots.holds(token)
 
+    def _where_to_wait(self) -> Waits:
+        executor = self.workshop.executors.get(executor_name(self.assignment.run))
+        if not self.workshop.processes.lines_up or executor is None or not executor.kept:
+            return Waits.HERE
+        due = self.workshop.server_clock.boottime_of(self.assignment.due_at) <= self.came_at
+        return Waits.AT_KEEPER if due else Waits.HERE_FOR_KEEPER
+
     def forget_child(self) -> None:
         if self.child is not None:
             self.workshop.processes.forget(self.assignment.token)
+
+    def lasted(self) -> float:
+        """Seconds that its work took, which has ended just now."""
+        child = self.child
+        if child is not None and child.started is not None and child.ended is not None:
+            return max(0.0, child.ended.wall - child.started.wall)
+        if child is not None or self.started_at is None:
+            return 0.0
+        return max(0.0, (self.workshop.server_clock.now_ms() - self.started_at) / 1000)
 
     def server_ms(self, instant: Instant | None) -> int | None:
         if instant is None:

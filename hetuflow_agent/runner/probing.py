@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Final
 from uuid import UUID, uuid4
 
@@ -21,7 +20,7 @@ from hetuflow_core.messages import Probe
 
 _PROBE_MARKER: Final = "HETUFLOW_PROBE_ID"
 _OVER: Final = "unwanted"
-_NOWHERE: Final = Path(os.devnull)
+_NOWHERE: Final = os.devnull
 
 
 @asynccontextmanager

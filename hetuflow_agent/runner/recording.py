@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import FAILURES, Ending, Verdict
 from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.outputs import collect_output
+from hetuflow_agent.workdir import OUTPUT
 from hetuflow_core.errors import HetuflowError, HostBlocked
 from hetuflow_core.messages import Finish, ReportOutcome
 from hetuflow_core.states import InstanceStatus
@@ -75,15 +76,15 @@ async def _collect(course: Course, verdict: Verdict) -> tuple[Verdict, dict[str,
     if course.started_at is None:
         return verdict, None
     output = None
-    if not _is_empty(course.directory.output):
+    if not _is_empty(course.directory.at(OUTPUT)):
         verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
     return await _take_outputs(course, verdict), output
 
 
-def _is_empty(file: Path) -> bool:
+def _is_empty(file: str) -> bool:
     """Whether there is nothing to read: one look here is cheaper than a way to a thread and back."""
     try:
-        found = file.lstat()
+        found = os.lstat(file)
     except OSError:
         return False
     return stat.S_ISREG(found.st_mode) and found.st_size == 0

@@ -53,6 +53,7 @@ class Runner:
     ) -> None:
         self._workshop = workshop
         self._slots = Slots(slots)
+        workshop.processes.set_slots(slots)
         # Assignments that a server was asked for and has not answered.
         self.expected = 0
         self._resources = resources or Resources()
@@ -75,7 +76,7 @@ class Runner:
             self.end_daemons()
             for attempt in self.attempts():
                 if not attempt.runs:
-                    attempt.leave()
+                    attempt.recall()
             if self._tasks:
                 log.info("Waiting for tasks to end.", count=len(self._tasks))
                 await asyncio.wait(self._tasks)
@@ -113,6 +114,7 @@ class Runner:
     def resize(self, slots: int) -> None:
         """Work on more or fewer at once from now on; what is under way goes on."""
         self._slots.resize(slots)
+        self._workshop.processes.set_slots(slots)
         self._tell_slot_free()
 
     def attempts(self) -> tuple[Attempt, ...]:
@@ -125,7 +127,7 @@ class Runner:
 
     def wanted(self) -> int:
         """How many more assignments to ask for: what may begin now, or within a moment if work is short."""
-        return max(0, self._room(self._slots.pace.ahead(self._workshop.clock.boottime())) - self.expected)
+        return max(0, self._room(self._slots.ahead(self._workshop.clock.boottime())) - self.expected)
 
     def hurried(self) -> bool:
         """Whether short work comes and goes in numbers."""
@@ -243,7 +245,7 @@ class Runner:
         token = assignment.token
         with self._lock:
             self._attempts[token] = attempt
-        attempt.on_worked = lambda: self._note_worked(token)
+        attempt.on_worked = lambda: self._note_worked(attempt)
         self._workshop.claims.hold(assignment.instance_id, token, attempt.lease)
         # A context of its own: what the poller binds to its log lines is not the attempt's.
         task = asyncio.create_task(
@@ -252,10 +254,11 @@ class Runner:
         self._tasks.add(task)
         task.add_done_callback(lambda done: self._note_end(token, done))
 
-    def _note_worked(self, token: UUID) -> None:
+    def _note_worked(self, attempt: Attempt) -> None:
+        token = attempt.assignment.token
         self._worked.add(token)
         self._slots.leave(token)
-        self._slots.pace.note_end(self._workshop.clock.boottime())
+        self._slots.pace.note_end(self._workshop.clock.boottime(), attempt.lasted())
         self._tell_slot_free()
 
     def _note_end(self, token: UUID, task: asyncio.Task[None]) -> None:

@@ -1,16 +1,25 @@
-"""Whose turn it is: as many work at once as there are slots, and whoever was taken ahead waits in line."""
+"""Whose turn it is: as many work at once as there are slots, and whoever was taken ahead waits in line.
+
+Commands that are due may wait at the keeper, which has the next one under way before we hear that a slot is
+free. They have their turn here ahead of time, but only while nothing else works in our slots: of that the
+keeper knows nothing.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from enum import Enum, auto
 from typing import Final
 from uuid import UUID
 
 # Of how long it takes to get work ready: once to ask for it, once to have its start committed, and some air.
 _HORIZON: Final = 2.5
-_LONGEST_HORIZON: Final = 0.5
-_MOST_AHEAD: Final = 64
+# What is taken ahead should have its turn long before it is given back, whatever the slots could do.
+_LONGEST_WAIT: Final = 0.25
+_MOST_AHEAD: Final = 128
+# No process is over sooner.
+_SHORTEST: Final = 0.001
 # How much the last one counts among all.
 _SHARE: Final = 0.1
 # Of how long ago the pace still tells, in seconds.
@@ -18,30 +27,48 @@ _WHILE: Final = 0.5
 
 
 class Pace:
-    """How many pieces of work end per second, of late, and how long it takes to get another one ready.
+    """How long work takes, of late, how much of it ends per second, and how long it takes to get more ready.
 
-    So many are taken ahead as will have their turn by the time others are ready: short work is, long is not.
+    So many are taken ahead as the slots could be done with by the time others are ready: short work is, long
+    is not. What really ends per second is a bound and not the measure: with nothing ahead it would stay low.
     """
 
     def __init__(self) -> None:
         self._per_second = 0.0
         self._at = 0.0
         self._lead = 0.0
+        self._duration: float | None = None
 
     def note_ready(self, seconds: float) -> None:
         """Work that could begin at once was ready so long after it came."""
         self._lead += (seconds - self._lead) * (_SHARE if self._lead else 1.0)
 
-    def note_end(self, now: float) -> None:
+    def note_end(self, now: float, seconds: float) -> None:
+        """Some work has ended that took so long."""
         self._per_second = self.per_second(now) + 1 / _WHILE
         self._at = now
+        before = seconds if self._duration is None else self._duration
+        self._duration = before + (seconds - before) * _SHARE
 
     def per_second(self, now: float) -> float:
         return self._per_second * math.exp(-max(0.0, now - self._at) / _WHILE)
 
-    def ahead(self, now: float) -> int:
+    def ahead(self, now: float, slots: int) -> int:
         """How many to take beyond the slots."""
-        return min(_MOST_AHEAD, int(self.per_second(now) * min(_LONGEST_HORIZON, _HORIZON * self._lead)))
+        if self._duration is None:
+            return 0
+        done_meanwhile = slots * _HORIZON * self._lead / max(self._duration, _SHORTEST)
+        done_in_time = self.per_second(now) * _LONGEST_WAIT
+        return min(_MOST_AHEAD, int(done_meanwhile), int(done_in_time))
+
+
+class Waits(Enum):
+    """Where work may wait for its slot."""
+
+    HERE = auto()
+    # The keeper runs it, but not before an instant: it has a slot from the moment there is one.
+    HERE_FOR_KEEPER = auto()
+    AT_KEEPER = auto()
 
 
 class Slots:
@@ -51,20 +78,26 @@ class Slots:
         self.pace = Pace()
         self._count = count
         self._holders: set[UUID] = set()
-        # In the order they came.
-        self._line: dict[UUID, Callable[[], None]] = {}
+        # Of them, those whose work is not the keeper's.
+        self._own: set[UUID] = set()
+        # In the order they came: how to call them, and whether they may wait at the keeper.
+        self._line: dict[UUID, tuple[Callable[[], None], Waits]] = {}
 
     @property
     def count(self) -> int:
         return self._count
 
+    def ahead(self, now: float) -> int:
+        """How many to take beyond them."""
+        return self.pace.ahead(now, self._count)
+
     def resize(self, count: int) -> None:
         self._count = count
         self._call_next()
 
-    def enter(self, token: UUID, on_turn: Callable[[], None]) -> None:
+    def enter(self, token: UUID, on_turn: Callable[[], None], waits: Waits = Waits.HERE) -> None:
         """Have a slot, or stand in line and be called when there is one."""
-        self._line[token] = on_turn
+        self._line[token] = (on_turn, waits)
         self._call_next()
 
     def occupy(self, token: UUID) -> None:
@@ -77,11 +110,17 @@ class Slots:
     def leave(self, token: UUID) -> None:
         self._line.pop(token, None)
         self._holders.discard(token)
+        self._own.discard(token)
         self._call_next()
 
     def _call_next(self) -> None:
-        while self._line and len(self._holders) < self._count:
+        while self._line:
             token = next(iter(self._line))
-            call = self._line.pop(token)
+            call, waits = self._line[token]
+            if len(self._holders) >= self._count and (self._own or waits is not Waits.AT_KEEPER):
+                return
+            del self._line[token]
             self._holders.add(token)
+            if waits is Waits.HERE:
+                self._own.add(token)
             call()

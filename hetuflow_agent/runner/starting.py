@@ -178,8 +178,8 @@ def _command(course: Course, plan: Plan) -> Command:
         argv=plan.argv,
         cwd=plan.cwd,
         env=plan.env,
-        stdout=directory.stream("stdout"),
-        stderr=directory.stream("stderr"),
+        stdout=directory.at("stdout"),
+        stderr=directory.at("stderr"),
         marker=marker_of(assignment.instance_id),
         at=course.workshop.server_clock.boottime_reaching(assignment.due_at),
         timeout=None if assignment.timeout_ms is None else assignment.timeout_ms / 1000,
@@ -191,4 +191,5 @@ def _command(course: Course, plan: Plan) -> Command:
         cpu=assignment.resources.cpu or None,
         nice=course.workshop.niceness,
         user=assignment.run.user,
+        counted=course.workshop.processes.lines_up,
     )

@@ -11,8 +11,11 @@ from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import Ending, Verdict, classify, describe
 from hetuflow_agent.runner.course import NEARLY, Course
+from hetuflow_agent.runner.slots import Waits
 from hetuflow_agent.runner.starting import commit_start
 
+# Taken ahead it should be its turn within a tenth of this; another agent may have a slot.
+TURN_PATIENCE: Final = 0.5
 # How long work may go on that counts as reserved only.
 _BRIEF: Final = 0.5
 
@@ -30,17 +33,24 @@ async def watch(course: Course) -> Exit | None:
 
 async def _watch_kept(course: Course, child: Child) -> Exit | None:
     """The keeper watches time and lease; from here come only ends that somebody asks for."""
-    child.exit.add_done_callback(lambda _: course.nudge.set())
+    child.on_news = course.nudge.set
+    recall = None
+    if course.waits is Waits.AT_KEEPER:
+        recall = asyncio.get_running_loop().call_later(TURN_PATIENCE, child.recall)
     told = False
-    while not child.exit.done():
-        if course.left:
-            return None
-        if course.ending is not None and not told:
-            told = True
-            course.log.info("Ending a process.", why=course.ending)
-            child.stop(course.grace(), course.ending.value)
-        course.nudge.clear()
-        await course.nudge.wait()
+    try:
+        while not child.exit.done():
+            if course.left and not course.may_come_back:
+                return None
+            if course.ending is not None and not told:
+                told = True
+                course.log.info("Ending a process.", why=course.ending)
+                child.stop(course.grace(), course.ending.value)
+            course.nudge.clear()
+            await course.nudge.wait()
+    finally:
+        if recall is not None:
+            recall.cancel()
     course.started_at = course.server_ms(child.started)
     end = child.exit.result()
     course.deserted = end.deserted

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_agent.keeper.proc import stat_of
+from hetuflow_agent.runner.runner import OnStop
 from hetuflow_core.messages import Assignment, Cancel, Finish, HeartbeatKept, Held, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
@@ -314,7 +315,9 @@ async def test_what_was_taken_ahead_and_has_no_turn_goes_back_unspawned(bench: B
     bench.runner.resize(1)
     long = assignment_of(script=FOR_EVER, kill_grace_ms=100)
     ahead, unwanted = (assignment_of(script=f"touch {tmp_path}/ran") for _ in range(2))
-    bench.runner.accept([long, ahead, unwanted])
+    bench.runner.accept([long])
+    await wait_until_async(lambda: any(attempt.runs for attempt in bench.runner.attempts()))
+    bench.runner.accept([ahead, unwanted])
     bench.runner.cancel([Cancel(unwanted.instance_id, unwanted.token)])
     finish = await bench.desk.result_of(unwanted.instance_id)
     assert (finish.status, finish.started_at) == (Status.CANCELLED, None)
@@ -327,13 +330,22 @@ async def test_what_was_taken_ahead_and_has_no_turn_goes_back_unspawned(bench: B
     await bench.desk.result_of(long.instance_id)
 
 
-async def test_a_start_that_was_committed_is_given_back_by_a_stopping_agent(bench: Bench) -> None:
+@pytest.mark.parametrize("on_stop", list(OnStop))
+async def test_a_start_that_was_committed_is_given_back_by_a_stopping_agent(
+    bench: Bench, on_stop: OnStop
+) -> None:
     """Nothing has begun: it is not lost, whoever has a slot may have it at once."""
     bench.runner.resize(1)
+    bench.runner._on_stop = on_stop
     long, ahead = assignment_of(script=FOR_EVER, kill_grace_ms=100), assignment_of(["true"])
-    bench.runner.accept([long, ahead])
+    bench.runner.accept([long])
+    await wait_until_async(lambda: any(attempt.runs for attempt in bench.runner.attempts()))
+    bench.runner.accept([ahead])
     await wait_until_async(lambda: ahead.instance_id in bench.desk.started)
-    await bench.runner.stop()
+    stopping = asyncio.create_task(bench.runner.stop())
+    await wait_until_async(lambda: bench.desk.released)
+    bench.runner.cancel([Cancel(long.instance_id, long.token)])
+    await stopping
     assert bench.desk.released == [ahead.instance_id]
     assert ahead.instance_id not in bench.desk.finishes
 

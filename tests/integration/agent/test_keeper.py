@@ -23,6 +23,7 @@ from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
 from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
+from hetuflow_agent.keeper.turns import TOGETHER, News
 from hetuflow_agent.processes.command import Command, Exit, exit_of
 from hetuflow_agent.processes.processes import Child, Processes
 from hetuflow_agent.runner.classify import classify
@@ -60,11 +61,15 @@ def command(folder: Path, script: str, **more: object) -> Command:
         argv=["bash", "-c", script],
         cwd=folder,
         env={"PATH": os.environ["PATH"], "MARK": str(key)},
-        stdout=folder / f"{key}.out",
-        stderr=folder / f"{key}.err",
+        stdout=str(folder / f"{key}.out"),
+        stderr=str(folder / f"{key}.err"),
         marker=f"MARK={key}",
         **more,  # type: ignore[arg-type]  # fields of Command
     )
+
+
+def text_of(path: str) -> str:
+    return Path(path).read_text()
 
 
 def program(folder: Path, version: str) -> list[str]:
@@ -109,7 +114,7 @@ async def test_a_command_ignores_no_signal_its_keeper_survives(folder: Path) -> 
     async with agent(folder, end=True) as processes:
         os.kill(pid_of(processes), signal.SIGHUP)
         assert (await processes.spawn(task).exit).exit_code == 0
-    ignored = int(task.stdout.read_text().split()[1], 16)
+    ignored = int(text_of(task.stdout).split()[1], 16)
     assert ignored & (1 << signal.SIGHUP - 1) == 0
 
 
@@ -126,6 +131,63 @@ async def test_it_is_known_whether_something_outlives_a_command(folder: Path) ->
             assert (alone.deserted, left.deserted) == (True, False)
         finally:
             os.kill(int(survivor.read_text()), signal.SIGKILL)
+
+
+async def test_whoever_waits_for_a_slot_is_started_without_an_agent(folder: Path) -> None:
+    """In the order they came, one at a time, and the next agent hears how each ended."""
+    gate, trace = folder / "gate", folder / "trace"
+    once = f"echo begun >>{trace}; until [ -e {gate} ]; do sleep 0.01; done; echo ended >>{trace}; exit "
+    tasks = [command(folder, f"{once}{n}", counted=True) for n in range(3)]
+    async with agent(folder) as first:
+        first.set_slots(1)
+        children = [first.spawn(task) for task in tasks]
+        await running(children[0])
+        await wait_until_async(lambda: all(child.request is None for child in children[:1]))
+        assert [child.running for child in children] == [True, False, False]
+    gate.touch()
+    async with agent(folder, end=True) as second:
+        adopted = [second.adopt(task.key) for task in tasks]
+        assert [(await child.exit).exit_code for child in adopted if child is not None] == [0, 1, 2]
+    assert trace.read_text().split() == ["begun", "ended"] * 3
+
+
+async def test_more_slots_let_the_next_begin_at_once(folder: Path) -> None:
+    async with agent(folder, end=True) as processes:
+        processes.set_slots(1)
+        children = [processes.spawn(command(folder, "sleep 600", counted=True)) for _ in range(2)]
+        await running(children[0])
+        assert not children[1].running
+        processes.set_slots(2)
+        await running(children[1])
+
+
+async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
+    async with agent(folder, end=True) as processes:
+        processes.set_slots(1)
+        runs = processes.spawn(command(folder, "sleep 0.3; exit 4", counted=True))
+        waits = processes.spawn(command(folder, f"touch {folder}/ran", counted=True))
+        free = processes.spawn(command(folder, "exit 5"))
+        assert (await free.exit).exit_code == 5, "what is not counted waits for nobody"
+        # Whether or not the keeper has told us by now that it runs.
+        processes.say({"op": "recall", "keys": [str(runs.key), str(waits.key)]})
+        recalled = await waits.exit
+        assert (recalled.given_back, recalled.started) == (True, False)
+        assert (await runs.exit).exit_code == 4
+    assert not (folder / "ran").exists()
+
+
+def test_an_end_is_told_at_once_and_many_together() -> None:
+    news = News()
+    assert not news.due(100.0)
+    news.note(100.0, urgent=False)
+    assert not news.due(100.0), "that something runs can wait a moment"
+    news.note(100.001, urgent=True)
+    assert news.due(100.001)
+    news.note(100.002, urgent=True)
+    assert not news.due(100.002)
+    assert news.at == pytest.approx(100.001 + TOGETHER)
+    assert news.due(news.at)
+    assert not news.due(200.0)
 
 
 async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:
@@ -223,7 +285,7 @@ async def test_when_the_keeper_is_killed_its_processes_go_and_are_lost(folder: P
     async with agent(folder) as processes:
         child, over = processes.spawn(task), processes.spawn(exited)
         pid = await running(child)
-        grandchild = int(await wait_until_async(lambda: task.stdout.exists() and task.stdout.read_text()))
+        grandchild = int(await wait_until_async(lambda: Path(task.stdout).exists() and text_of(task.stdout)))
         await over.wait()
         former = pid_of(processes)
         os.kill(former, signal.SIGKILL)
@@ -326,14 +388,14 @@ async def test_one_process_cannot_have_more_memory_than_the_task(folder: Path) -
         task = command(folder, script, memory=100 * 1024 * 1024)
         end = await processes.spawn(task).wait()
     assert end.exit_code != 0
-    assert end.oom or "MemoryError" in task.stderr.read_text()
+    assert end.oom or "MemoryError" in text_of(task.stderr)
 
 
 async def test_tasks_stand_back_for_other_programs(folder: Path) -> None:
     task = command(folder, "sleep 0.2; ps -o ni= -p $$", nice=7)
     async with agent(folder, end=True) as processes:
         assert (await processes.spawn(task).wait()).exit_code == 0
-    assert task.stdout.read_text().split() == ["7"]
+    assert text_of(task.stdout).split() == ["7"]
 
 
 async def test_a_group_finds_what_hides_from_its_environment(folder: Path) -> None:

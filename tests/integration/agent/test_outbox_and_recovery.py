@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent.outbox import JournalEntry, Outbox
+from hetuflow_agent.outbox import JournalEntry, Outbox, _Ended
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_core.messages import Finish
@@ -65,7 +66,7 @@ def written_until_killed(path: Path) -> list[str]:
 
 
 async def test_a_result_that_was_written_survives_a_kill_in_the_middle_of_others(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
+    path = tmp_path / "records.jsonl"
     for _ in range(3):
         told = written_until_killed(path)
         outbox = Outbox(path)
@@ -77,7 +78,7 @@ async def test_a_result_that_was_written_survives_a_kill_in_the_middle_of_others
 
 
 async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
+    path = tmp_path / "records.jsonl"
     claim, started = assignment_of(["true"]), assignment_of(["true"])
     first = Finish(claim.instance_id, claim.token, Status.SUCCEEDED, exit_code=0)
     second = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
@@ -105,25 +106,71 @@ async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> 
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "records.db"
+    path = tmp_path / "records.jsonl"
     path.write_bytes(b"this is not a database" * 1000)
-    with pytest.raises(DataDirectoryUnusable, match=r"records\.db cannot be used"):
+    with pytest.raises(DataDirectoryUnusable, match=r"records\.jsonl cannot be used"):
         await Outbox(path).start()
 
 
-async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tmp_path: Path) -> None:
-    outbox = Outbox(tmp_path / "records.db")
+async def test_what_a_crash_has_cut_off_and_what_nobody_can_read_is_passed_over(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    finishes = [Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0) for _ in range(3)]
+    outbox = Outbox(path)
     await outbox.start()
-    assert outbox._database is not None
-    pages = outbox._database.execute("PRAGMA page_count").fetchone()[0]
-    outbox._database.execute(f"PRAGMA max_page_count = {pages}")
-    big = Finish(uuid4(), uuid4(), Status.FAILED, message="m" * 100_000)
-    with pytest.raises(DiskFull, match="free some space"):
-        await outbox.put(big, "a")
-    outbox._database.execute("PRAGMA max_page_count = 100000")
-    await outbox.put(big, "a")
-    assert len(await outbox.finished()) == 1
+    for finish in finishes:
+        await outbox.put(finish, "a")
     await outbox.stop()
+    heading, first, second, third, _ = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([heading, first, b'{"type":"of another version"}', second, third[:-5]]))
+    again = Outbox(path)
+    await again.start()
+    assert [found.finish for found in await again.finished()] == finishes[:2]
+    await again.put(finishes[2], "a")
+    await again.stop()
+    assert path.read_bytes().count(b"\n") == 4
+
+
+async def test_the_file_is_begun_anew_when_most_of_it_is_over(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    kept = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
+    outbox = Outbox(path)
+    await outbox.start()
+    await outbox.put(kept, "kept")
+    over = Finish(uuid4(), uuid4(), Status.FAILED, message="m" * 1024 * 1024)
+    for _ in range(9):
+        outbox._write(_Ended(over, "over"))
+    await outbox.remove([over.token])
+    assert path.stat().st_size < 1024
+    await outbox.put(over, "after")
+    await outbox.stop()
+    again = Outbox(path)
+    await again.start()
+    assert [(found.finish, found.directory) for found in await again.finished()] == [
+        (kept, "kept"),
+        (over, "after"),
+    ]
+    await again.stop()
+
+
+async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "records.jsonl")
+    await outbox.start()
+    first, big = (Finish(uuid4(), uuid4(), Status.FAILED, message="m" * 100_000) for _ in range(2))
+    await outbox.put(first, "a")
+    unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, unlimited[1]))
+    try:
+        with pytest.raises(DiskFull, match="free some space"):
+            await outbox.put(big, "a")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+    await outbox.put(big, "a")
+    await outbox.stop()
+    # What was written of the one that failed is gone: nothing after it is spoilt.
+    again = Outbox(tmp_path / "records.jsonl")
+    await again.start()
+    assert [found.finish for found in await again.finished()] == [first, big]
+    await again.stop()
 
 
 async def test_known_results_are_reported_as_they_are_and_strays_removed(bench: Bench) -> None:

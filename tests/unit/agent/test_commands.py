@@ -80,7 +80,7 @@ class Bench:
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    outbox = Outbox(tmp_path / "records.db")
+    outbox = Outbox(tmp_path / "records.jsonl")
     await outbox.start()
     yield Bench(outbox)
     await outbox.stop()

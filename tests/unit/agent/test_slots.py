@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from hetuflow_agent.runner.slots import Pace, Slots
+from hetuflow_agent.runner.slots import Pace, Slots, Waits
 
 
 class Crowd:
@@ -14,9 +14,9 @@ class Crowd:
         self.slots = Slots(count)
         self.called: list[UUID] = []
 
-    def come(self) -> UUID:
+    def come(self, waits: Waits = Waits.HERE) -> UUID:
         token = uuid4()
-        self.slots.enter(token, lambda: self.called.append(token))
+        self.slots.enter(token, lambda: self.called.append(token), waits)
         return token
 
 
@@ -61,37 +61,78 @@ def test_more_slots_are_there_at_once_and_fewer_end_nothing() -> None:
     assert not crowd.slots.holds(third)
 
 
-def paced(per_second: float, seconds: float, lead: float) -> tuple[Pace, float]:
+def paced(per_second: float, duration: float, lead: float) -> tuple[Pace, float]:
     pace, now = Pace(), 1_000.0
     for _ in range(200):
         pace.note_ready(lead)
-    for n in range(int(per_second * seconds)):
+    for n in range(int(per_second * 3)):
         now = 1_000.0 + n / per_second
-        pace.note_end(now)
+        pace.note_end(now, duration)
     return pace, now
 
 
 @pytest.mark.parametrize(
-    ("per_second", "lead", "least", "most"),
+    ("per_second", "duration", "lead", "least", "most"),
     [
-        (500, 0.010, 9, 14),  # 10 ms to get one ready: a dozen ends meanwhile
-        (500, 0.200, 64, 64),  # never more than this
-        (100, 0.010, 1, 3),
-        (2, 0.010, 0, 0),  # tasks of seconds: nothing waits here that could run elsewhere
+        (500, 0.010, 0.010, 10, 10),  # 10 ms to get one ready, and four end every 10 ms
+        (500, 0.002, 0.200, 124, 128),  # never more than this
+        (
+            100,
+            0.002,
+            0.040,
+            20,
+            26,
+        ),  # slots could do more than the machine does: a quarter of a second's worth
+        (4, 1.0, 0.010, 0, 0),  # tasks of seconds: nothing waits here that could run elsewhere
+        (100, 1.0, 0.010, 0, 0),
     ],
 )
 def test_as_much_is_taken_ahead_as_ends_while_more_is_made_ready(
-    per_second: float, lead: float, least: int, most: int
+    per_second: float, duration: float, lead: float, least: int, most: int
 ) -> None:
-    pace, now = paced(per_second, 3, lead)
-    assert least <= pace.ahead(now) <= most
+    pace, now = paced(per_second, duration, lead)
+    assert least <= pace.ahead(now, slots=4) <= most
 
 
 def test_a_pace_is_forgotten_when_nothing_ends() -> None:
-    pace, now = paced(500, 3, 0.02)
-    assert pace.ahead(now) > 0
-    assert pace.ahead(now + 3) == 0
+    pace, now = paced(500, 0.002, 0.02)
+    assert pace.ahead(now, slots=4) > 0
+    assert pace.ahead(now + 3, slots=4) == 0
 
 
 def test_before_anything_has_ended_nothing_is_taken_ahead() -> None:
-    assert Pace().ahead(5.0) == 0
+    assert Pace().ahead(5.0, slots=4) == 0
+
+
+class TestWhereWorkWaits:
+    """Commands may wait at the keeper, which counts them; of anything else it knows nothing."""
+
+    def test_commands_are_handed_over_beyond_the_slots(self) -> None:
+        crowd = Crowd(2)
+        commands = [crowd.come(Waits.AT_KEEPER) for _ in range(5)]
+        assert crowd.called == commands
+
+    def test_work_of_our_own_waits_until_what_was_handed_over_leaves_it_a_slot(self) -> None:
+        crowd = Crowd(2)
+        commands = [crowd.come(Waits.AT_KEEPER) for _ in range(3)]
+        own, behind = crowd.come(Waits.HERE), crowd.come(Waits.AT_KEEPER)
+        assert crowd.called == commands
+        crowd.slots.leave(commands[0])
+        assert crowd.called == commands, "two of three may run, so no slot is free"
+        crowd.slots.leave(commands[1])
+        # One command and our own work fill both slots; nothing may wait at the keeper while it does not know.
+        assert crowd.called == [*commands, own]
+        crowd.slots.leave(own)
+        assert crowd.called[-1] == behind
+
+    def test_a_command_for_an_instant_has_a_slot_of_its_own(self) -> None:
+        crowd = Crowd(2)
+        now, later, last = (
+            crowd.come(waits) for waits in (Waits.AT_KEEPER, Waits.HERE_FOR_KEEPER, Waits.HERE_FOR_KEEPER)
+        )
+        assert crowd.called == [now, later]
+        crowd.slots.leave(now)
+        assert crowd.called == [now, later, last]
+        # The keeper counts them too: others may stand in line there behind them.
+        ahead = crowd.come(Waits.AT_KEEPER)
+        assert crowd.called[-1] == ahead
