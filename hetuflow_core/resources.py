@@ -6,7 +6,7 @@ A field has the same name in the job file, here and in the database. Times are R
 from __future__ import annotations
 
 from datetime import date, datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -74,6 +74,17 @@ class TaskInstance(msgspec.Struct, frozen=True):
     usage: dict[str, Any] | None = None
     # {percent, message} of one that runs and says so.
     progress: dict[str, Any] | None = None
+
+
+class ListedInstance(TaskInstance, frozen=True, kw_only=True):
+    """One attempt among those of others."""
+
+    namespace: str
+    job: str
+
+
+class PriorityChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    priority: Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 
 
 class Task(msgspec.Struct, frozen=True):

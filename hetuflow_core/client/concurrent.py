@@ -16,6 +16,7 @@ import httpx
 from hetuflow_core.client import (
     agent_operations,
     audit_operations,
+    bulk_operations,
     calendar_operations,
     cluster_operations,
     daemon_operations,
@@ -185,6 +186,14 @@ class AsyncHetuflow(AwaitedTransport):
     tasks = _iteration(operations.tasks)
     cancel = _call(operations.cancel)
     retry = _call(operations.retry)
+    set_priority = _call(operations.set_priority)
+    cancel_many = _call(bulk_operations.cancel_many)
+    retry_many = _call(bulk_operations.retry_many)
+    switch_jobs = _call(bulk_operations.switch_jobs)
+    switch_schedules = _call(bulk_operations.switch_schedules)
+    task_instances = _iteration(operations.task_instances)
+    task_instance = _call(operations.task_instance)
+    terminate = _call(operations.terminate)
     explain = _call(explanation_operations.explain)
     wait = _call(watching.wait)
     watch = _iteration(watching.watch)

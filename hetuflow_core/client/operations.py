@@ -32,12 +32,15 @@ from hetuflow_core.resources import (
     Limit,
     LimitChange,
     LimitRequest,
+    ListedInstance,
     Page,
+    PriorityChange,
     RunRequest,
     RunsRequest,
     ServerInfo,
     Task,
     TaskDetail,
+    TaskInstance,
     TaskList,
 )
 from hetuflow_core.status_resources import QueueSummary
@@ -163,6 +166,49 @@ def tasks(
 def cancel(task_id: UUID | str) -> Plan[TaskDetail]:
     """Cancel the task; what runs is told to stop, so its status may be `running` for a little longer."""
     return (yield from _post(f"/tasks/{_segment(task_id)}/cancel", None, TaskDetail))
+
+
+def set_priority(task_id: UUID | str, priority: int) -> Plan[TaskDetail]:
+    """Have a task that waits claimed sooner or later: from 0 to 1000, higher first."""
+    path = f"/tasks/{_segment(task_id)}/priority"
+    return (yield from _post(path, PriorityChange(priority), TaskDetail, repeatable=True))
+
+
+def task_instances(
+    *,
+    namespace: str | None = None,
+    job: str | None = None,
+    agent: str | None = None,
+    status: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    labels: Mapping[str, str] | None = None,
+    oldest_first: bool = False,
+    page_size: int | None = None,
+) -> Stream[ListedInstance]:
+    """Attempts, those that wait or run and those that have ended, of the newest tasks first."""
+    query = {
+        "namespace": namespace,
+        "job": job,
+        "agent": agent,
+        "status": status,
+        "since": since,
+        "until": until,
+        "label": [f"{key}={value}" for key, value in (labels or {}).items()],
+        "sort": "created_at" if oldest_first else None,
+        "limit": page_size,
+    }
+    return (yield from _pages("/task-instances", query, Page[ListedInstance]))
+
+
+def task_instance(instance_id: UUID | str) -> Plan[TaskInstance]:
+    return (yield from _get(f"/task-instances/{_segment(instance_id)}", TaskInstance))
+
+
+def terminate(instance_id: UUID | str) -> Plan[TaskInstance]:
+    """End one attempt, which has then failed: its task is tried again if the job's `retry` allows it."""
+    path = f"/task-instances/{_segment(instance_id)}/terminate"
+    return (yield from _post(path, None, TaskInstance, repeatable=True))
 
 
 def retry(task_id: UUID | str) -> Plan[TaskDetail]:

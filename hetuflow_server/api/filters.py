@@ -13,6 +13,8 @@ from litestar.params import QueryParameter
 from hetuflow_core import ids
 from hetuflow_core.errors import Fault, Invalid
 
+NEWEST_FIRST = "-created_at"
+Sort = Annotated[str, QueryParameter(description="`-created_at`, the newest first, or `created_at`.")]
 Labels = Annotated[list[str] | None, QueryParameter(description="key=value; all of those given.")]
 
 
@@ -34,6 +36,10 @@ def first_id_at(name: str, at: datetime | None) -> UUID | None:
         return ids.first_id_at(at)
     except (ValueError, OverflowError) as error:
         raise Invalid(f"{name}: {error}; write it as RFC 3339 with an offset.") from error
+
+
+def is_oldest_first(sort: str) -> bool:
+    return one_of("sort", sort, (NEWEST_FIRST, "created_at")) != NEWEST_FIRST
 
 
 def one_of(name: str, given: str, allowed: Sequence[str]) -> str:

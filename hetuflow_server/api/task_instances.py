@@ -10,14 +10,25 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from litestar import MediaType, Request, Router, get
+from litestar import MediaType, Request, Router, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 from litestar.response import ServerSentEvent, ServerSentEventMessage, Stream
 
 from hetuflow_core.errors import Denied, Invalid, NotFound
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import TaskInstance
+from hetuflow_core.resources import ListedInstance, Page, TaskInstance
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.api.filters import (
+    NEWEST_FIRST,
+    Labels,
+    Sort,
+    first_id_at,
+    is_oldest_first,
+    labels_of,
+    one_of,
+)
+from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.credentials import bearer
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
@@ -26,8 +37,71 @@ from hetuflow_server.services.log_ingest import STREAMS
 from hetuflow_server.services.log_lines import MOST_TAIL_LINES
 from hetuflow_server.services.log_reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
 from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.task_actions import TaskActions
+from hetuflow_server.services.task_lists import Place, TaskLists
+from hetuflow_server.store.task_lists import TaskFilter
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
+
+
+@get(
+    "/task-instances",
+    operation_id="list_task_instances",
+    opt=needs(Permission.TASKS_READ),
+    responses=problems(),
+)
+async def list_task_instances(
+    principal: NamedDependency[Principal],
+    task_lists: NamedDependency[TaskLists],
+    namespace: Annotated[str | None, QueryParameter()] = None,
+    job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
+    label: Labels = None,
+    agent: Annotated[str | None, QueryParameter(description="Name of the agent that has or had it.")] = None,
+    status: Annotated[str | None, QueryParameter()] = None,
+    since: Annotated[datetime | None, QueryParameter(description="Of tasks that came at or after.")] = None,
+    until: Annotated[datetime | None, QueryParameter(description="Of tasks that came before.")] = None,
+    sort: Sort = NEWEST_FIRST,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[ListedInstance]:
+    """List attempts, those that wait or run and those that have ended. A short page may have a next one."""
+    if status is not None:
+        one_of("status", status, sorted(InstanceStatus))
+    wanted = TaskFilter(
+        namespace=namespace,
+        job=job,
+        labels=labels_of(label),
+        status=status,
+        since=first_id_at("since", since),
+        until=first_id_at("until", until),
+    )
+    page = await task_lists.instances(
+        principal,
+        wanted,
+        agent=agent,
+        limit=limit,
+        cap=TOTAL_CAP,
+        place=decode_cursor(cursor, Place),
+        oldest_first=is_oldest_first(sort),
+    )
+    more = None if page.next is None else encode_cursor(page.next)
+    return Page(page.instances, more, page.total.count, page.total.capped)
+
+
+@post(
+    "/task-instances/{instance_id:uuid}/terminate",
+    status_code=202,
+    operation_id="terminate_task_instance",
+    opt=needs(Permission.TASKS_RUN),
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+)
+async def terminate_task_instance(
+    instance_id: FromPath[UUID],
+    principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
+) -> TaskInstance:
+    """End one attempt, which has then failed: its task is tried again if the job's `retry` allows it."""
+    return await task_actions.terminate(principal, instance_id)
 
 
 @get(
@@ -159,6 +233,6 @@ def _json(value: Any) -> str:
 
 task_instances_router = Router(
     "/api/v1",
-    route_handlers=[get_task_instance, get_logs, follow_logs],
+    route_handlers=[list_task_instances, get_task_instance, terminate_task_instance, get_logs, follow_logs],
     tags=["task instances"],
 )

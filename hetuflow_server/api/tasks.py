@@ -9,11 +9,11 @@ from uuid import UUID
 
 from litestar import Router, get, post
 from litestar.di import NamedDependency
-from litestar.params import FromPath, QueryParameter
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import Page, Task, TaskDetail
-from hetuflow_server.api.filters import Labels, first_id_at, labels_of, one_of
+from hetuflow_core.resources import Page, PriorityChange, Task, TaskDetail
+from hetuflow_server.api.filters import NEWEST_FIRST, Labels, Sort, first_id_at, is_oldest_first, labels_of
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
@@ -22,7 +22,6 @@ from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.services.task_lists import Place, TaskLists
 from hetuflow_server.store.task_lists import TaskFilter
 
-_NEWEST_FIRST = "-created_at"
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
@@ -36,9 +35,7 @@ async def list_tasks(
     status: Annotated[str | None, QueryParameter()] = None,
     since: Annotated[datetime | None, QueryParameter(description="Entered the system at or after.")] = None,
     until: Annotated[datetime | None, QueryParameter(description="Entered the system before.")] = None,
-    sort: Annotated[
-        str, QueryParameter(description="`-created_at`, the newest first, or `created_at`.")
-    ] = _NEWEST_FIRST,
+    sort: Sort = NEWEST_FIRST,
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Task]:
@@ -57,7 +54,7 @@ async def list_tasks(
         limit=limit,
         cap=TOTAL_CAP,
         place=decode_cursor(cursor, Place),
-        oldest_first=one_of("sort", sort, (_NEWEST_FIRST, "created_at")) != _NEWEST_FIRST,
+        oldest_first=is_oldest_first(sort),
     )
     more = None if page.next is None else encode_cursor(page.next)
     return Page(page.tasks, more, page.total.count, page.total.capped)
@@ -109,6 +106,25 @@ async def retry_task(
     return await task_actions.repeat(principal, task_id)
 
 
+@post(
+    "/tasks/{task_id:uuid}/priority",
+    status_code=200,
+    operation_id="set_task_priority",
+    opt=needs(Permission.TASKS_RUN),
+    responses=_STATE_PROBLEMS,
+)
+async def set_task_priority(
+    task_id: FromPath[UUID],
+    data: JSONBody[PriorityChange],
+    principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
+) -> TaskDetail:
+    """Have a task that waits claimed sooner or later, from 0 to 1000, higher first."""
+    return await task_actions.set_priority(principal, task_id, data.priority)
+
+
 tasks_router = Router(
-    "/api/v1", route_handlers=[list_tasks, get_task, cancel_task, retry_task], tags=["tasks"]
+    "/api/v1",
+    route_handlers=[list_tasks, get_task, cancel_task, retry_task, set_task_priority],
+    tags=["tasks"],
 )

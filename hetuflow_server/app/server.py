@@ -20,6 +20,7 @@ from hetuflow_server.api.artifacts import artifacts_router
 from hetuflow_server.api.audit import audit_router
 from hetuflow_server.api.auth import auth_router
 from hetuflow_server.api.backfills import backfills_router
+from hetuflow_server.api.bulk import bulk_router
 from hetuflow_server.api.calendars import calendars_router
 from hetuflow_server.api.daemons import daemons_router
 from hetuflow_server.api.docs import docs_router
@@ -78,6 +79,8 @@ from hetuflow_server.services.artifacts import Artifacts
 from hetuflow_server.services.assignments import Assignments
 from hetuflow_server.services.audit import AuditTrail, Denials
 from hetuflow_server.services.backfills import Backfills
+from hetuflow_server.services.bulk_switches import BulkSwitches
+from hetuflow_server.services.bulk_tasks import BulkTasks
 from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.claiming import Claiming
@@ -273,7 +276,7 @@ class Services:
         self.events = Events(database)
         self.webhooks = Webhooks(database, keyring, self.settler.announcing, clock, self.events)
         self.applying = Applying(database, clock, self.secrets, self.webhooks)
-        self.job_edits = JobEdits(database, self.applying)
+        self._offer_edits()
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
@@ -282,7 +285,13 @@ class Services:
         """What people do with tasks, and see of them."""
         self.task_actions = TaskActions(self.database, self.hints, self.versions, self.settler, self.clock)
         self.task_lists = TaskLists(self.database)
+        self.bulk_tasks = BulkTasks(self.database, self.hints, self.settler, self.task_actions)
         self.explaining = Explaining(self.database, self.capacity, self.versions)
+
+    def _offer_edits(self) -> None:
+        """What people change of jobs and schedules beside applying documents."""
+        self.job_edits = JobEdits(self.database, self.applying)
+        self.bulk_switches = BulkSwitches(self.applying, self.schedules)
 
     def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
         """Return what handlers may ask for, by the name they ask with."""
@@ -301,6 +310,8 @@ class Services:
             "task_actions": self.task_actions,
             "explaining": self.explaining,
             "task_lists": self.task_lists,
+            "bulk_tasks": self.bulk_tasks,
+            "bulk_switches": self.bulk_switches,
             "flow_control": self.flow_control,
             "limits": self.limits,
             "secrets": self.secrets,
@@ -441,7 +452,7 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         [
             *(healthz, readyz, system_router),
             *(auth_router, oidc_router, users_router, api_keys_router),
-            *(jobs_router, tasks_router, task_instances_router, artifacts_router),
+            *(jobs_router, tasks_router, task_instances_router, artifacts_router, bulk_router),
             *(flow_runs_router, explanations_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),

@@ -27,12 +27,14 @@ from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.output_tail import output_tail
 from hetuflow_server.services.overlaps import OVERLAP
 from hetuflow_server.store import (
+    attempt_transitions,
     birth_transitions,
     flow_runs,
     flow_transitions,
     tasks as task_store,
     transitions,
 )
+from hetuflow_server.store.attempt_transitions import TERMINATED
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.records import Ended, Ending, Freed, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
@@ -114,7 +116,9 @@ class Settler:
         live = await task_store.live_instances(connection, ids=wanted)
         versions = await self._versions_of(connection, tasks.values())
         known = [
-            _classified(ending, task, versions[task.job_id, task.job_version, task.work])
+            _classified(
+                ending, live[ending.instance_id], task, versions[task.job_id, task.job_version, task.work]
+            )
             for ending in endings
             if ending.instance_id in live
             and (task := tasks.get(live[ending.instance_id].task_id)) is not None
@@ -153,6 +157,8 @@ class Settler:
         await task_store.lock_tasks_of(connection, ids)
         await transitions.lock_instances(connection, ids)
         asked = await transitions.request_cancel(connection, ids)
+        if asked:
+            await attempt_transitions.unmark_terminated(connection, list(asked))
         agents = {id_: agent for id_, agent in asked.items() if agent is not None}
         flows = [id_ for id_, agent in asked.items() if agent is None]
         settled = await self.settle(
@@ -166,6 +172,15 @@ class Settler:
         settled.asked.update(agents)
         settled.hints.update(agent_topic(agent) for agent in agents.values())
         return settled
+
+    async def terminate(self, connection: Connection, task_id: UUID, instance_id: UUID) -> Settled:
+        """Ask the agent of a claimed instance to end it; its locked task is then tried again if it may be."""
+        await transitions.lock_instances(connection, [instance_id])
+        asked = await transitions.request_cancel(connection, [instance_id])
+        agents = {id_: agent for id_, agent in asked.items() if agent is not None}
+        if agents:
+            await attempt_transitions.mark_terminated(connection, task_id)
+        return Settled(asked=agents, hints={agent_topic(agent) for agent in agents.values()})
 
     async def release(self, connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Settled:
         """Give reservations back, by (instance, token); they are pending again, and nothing is spent."""
@@ -254,7 +269,7 @@ class Settler:
         )
         if _ended_by_deadline(task) and ending.status is not InstanceStatus.SUCCEEDED:
             return Verdict(replace(change, status=TaskStatus.FAILED, reason=DEADLINE), None)
-        if instance.cancel_requested and ending.status is not InstanceStatus.SUCCEEDED:
+        if _cancelled(task, instance) and ending.status is not InstanceStatus.SUCCEEDED:
             # Somebody wanted it to end: however it ended, it is not tried again.
             reason = task.reason if task.reason in _PURPOSES else "cancelled"
             return Verdict(replace(change, status=TaskStatus.CANCELLED, reason=reason), None)
@@ -290,8 +305,19 @@ def _ended_by_deadline(task: LockedTask) -> bool:
     return task.overdue and task.reason == DEADLINE
 
 
-def _classified(ending: Ending, task: LockedTask, version: JobVersion) -> Ending:
-    """An exit code the job calls a skip is no failure; a cancel says when the deadline asked for it."""
+def _cancelled(task: LockedTask, instance: LiveInstance) -> bool:
+    """Whether somebody wants the whole task to end, and not only this attempt."""
+    return instance.cancel_requested and task.reason != TERMINATED
+
+
+def _classified(ending: Ending, instance: LiveInstance, task: LockedTask, version: JobVersion) -> Ending:
+    """An exit code the job calls a skip is no failure; a cancel says when the deadline asked for it.
+
+    An attempt that somebody has terminated has failed, however its agent calls it.
+    """
+    terminated = instance.cancel_requested and task.reason == TERMINATED
+    if terminated and ending.status in {InstanceStatus.CANCELLED, InstanceStatus.FAILED}:
+        return structs.replace(ending, status=InstanceStatus.FAILED, reason=TERMINATED)
     if ending.status is InstanceStatus.FAILED and ending.exit_code in version.skip_exit_codes:
         return structs.replace(ending, status=InstanceStatus.SKIPPED)
     if ending.status is InstanceStatus.CANCELLED and _ended_by_deadline(task):

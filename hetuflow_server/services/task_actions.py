@@ -13,7 +13,7 @@ import msgspec
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound
-from hetuflow_core.resources import RunRequest, Task, TaskDetail
+from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.new_tasks import (
@@ -30,6 +30,7 @@ from hetuflow_server.services.new_tasks import (
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
+    attempt_transitions,
     birth_transitions,
     flow_runs,
     idempotency,
@@ -38,9 +39,9 @@ from hetuflow_server.store import (
 )
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.deeds import note_after, note_change
-from hetuflow_server.store.records import NewTask
+from hetuflow_server.store.records import NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.stream.hints import Hints, head_topic
 
 MOST_RUNS = 1_000
 
@@ -150,6 +151,40 @@ class TaskActions:
         self._hints.give(settled.hints)
         return await self.task(principal, task_id)
 
+    async def set_priority(self, principal: Principal, task_id: UUID, priority: int) -> TaskDetail:
+        """Have what waits claimed sooner or later; what runs already is tried again with it."""
+        found = await self.task(principal, task_id)
+        async with self._database.transaction() as connection:
+            task = await self._lock(connection, task_id)
+            if task.finished_at is not None:
+                raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
+            before = {"priority": task.priority}
+            note_change("task", task_id, found.namespace, before=before, after={"priority": priority})
+            head = await attempt_transitions.set_priority(connection, task_id, priority)
+        if head is not None:
+            self._hints.give([head_topic(*head, priority)])
+        return await self.task(principal, task_id)
+
+    async def terminate(self, principal: Principal, instance_id: UUID) -> TaskInstance:
+        """End one attempt: its task is tried again if it may be. Twice is once."""
+        async with self._database.transaction() as connection:
+            found = await task_store.instance_by_id(connection, instance_id)
+            if found is None or not principal.sees(found[1]):
+                raise NotFound("There is no such task instance.", code="task_instance.not_found")
+            task_id = found[0].task_id
+            await flow_runs.lock_runs(connection, await flow_runs.runs_of_tasks(connection, [task_id]))
+            await self._lock(connection, task_id)
+            settled = await self._settler.terminate(connection, task_id, instance_id)
+            if instance_id not in settled.asked:
+                raise Conflict(
+                    f"No agent runs this attempt, it is {found[0].status}: cancel its task instead.",
+                    code="task_instance.not_running",
+                )
+            note_change("task instance", instance_id, found[1], after={"reason": "terminated"})
+            ended = await task_store.instance_by_id(connection, instance_id)
+        self._hints.give(settled.hints)
+        return (ended or found)[0]
+
     async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool = False) -> TaskDetail:
         """Make a new task of a finished one: same version, same parameters.
 
@@ -162,31 +197,52 @@ class TaskActions:
                 raise Conflict(
                     "The task has not ended yet: cancel it first, or wait.", code="task.unfinished"
                 )
-            version = await self._versions.get(connection, task.job_id, task.job_version)
             repetition = await task_store.count_repetition(connection, task_id)
-            now = self._clock.now()
-            new = NewTask(
-                id=ids.task_of_repeat(task_id, repetition, now),
-                namespace_id=task.namespace_id,
-                job_id=task.job_id,
-                job_version=task.job_version,
-                schedule_id=None,
-                retry_of=task_id,
-                params=_json(found.params),
-                priority=task.priority,
-                fire_at=now,
-                due_at=now,
-                deadline_at=version.deadline_at(now),
-                traceparent=None,
-                created_by=principal.name,
-                flow_context=_json({"from_failed": True}) if from_failed else None,
-            )
-            target = await task_store.target_of(connection, task_id)
-            note_change("task", new.id, found.namespace, after={"retry_of": str(task_id)})
-            first = first_instance(new, version, target)
+            new, first = await self._repetition(connection, principal, found, repetition)
+            if from_failed:
+                new = replace(new, flow_context=_json({"from_failed": True}))
             await birth_transitions.create(connection, [new], [first])
         self._hints.give(arrivals([first]))
         return await self.task(principal, new.id)
+
+    async def repeat_many(self, principal: Principal, tasks: Sequence[Task]) -> list[UUID]:
+        """Repeat those of these that have ended and were never repeated; return the new ones.
+
+        Not the nodes of flows and what keeps a daemon alive: their flow and their schedule repeat them.
+        """
+        async with self._database.transaction() as connection:
+            await task_store.lock_tasks(connection, [task.id for task in tasks])
+            fresh = await task_store.count_first_repetitions(connection, [task.id for task in tasks])
+            made = [
+                await self._repetition(connection, principal, task, 1) for task in tasks if task.id in fresh
+            ]
+            await birth_transitions.create(connection, [new for new, _ in made], [first for _, first in made])
+        self._hints.give(arrivals([first for _, first in made]))
+        return [new.id for new, _ in made]
+
+    async def _repetition(
+        self, connection: Connection, principal: Principal, task: Task, repetition: int
+    ) -> tuple[NewTask, NewInstance]:
+        """Return the n-th repetition of a task and its first instance, for the same agent if it had to be."""
+        version = await self._versions.get(connection, task.job_id, task.job_version)
+        now = self._clock.now()
+        new = NewTask(
+            id=ids.task_of_repeat(task.id, repetition, now),
+            namespace_id=version.namespace_id,
+            job_id=task.job_id,
+            job_version=task.job_version,
+            schedule_id=None,
+            retry_of=task.id,
+            params=_json(task.params),
+            priority=task.priority,
+            fire_at=now,
+            due_at=now,
+            deadline_at=version.deadline_at(now),
+            traceparent=None,
+            created_by=principal.name,
+        )
+        note_change("task", new.id, task.namespace, after={"retry_of": str(task.id)})
+        return new, first_instance(new, version, await task_store.target_of(connection, task.id))
 
     async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
         locked = await task_store.lock_tasks(connection, [task_id])

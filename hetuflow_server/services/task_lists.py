@@ -7,10 +7,10 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.resources import Task
+from hetuflow_core.resources import ListedInstance, Task
 from hetuflow_core.states import TaskStatus
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.store import task_lists as store
+from hetuflow_server.store import instance_lists as instance_store, task_lists as store
 from hetuflow_server.store.database import Database, Lane
 from hetuflow_server.store.task_lists import TaskFilter, Total, Walk
 
@@ -30,6 +30,13 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class TaskPage:
     tasks: list[Task]
+    next: Place | None
+    total: Total
+
+
+@dataclass(frozen=True, slots=True)
+class InstancePage:
+    instances: list[ListedInstance]
     next: Place | None
     total: Total
 
@@ -63,6 +70,35 @@ class TaskLists:
         fitting = [task for task in tasks if wanted.status is None or task.status == wanted.status]
         next_ = None if found.position is None else Place(found.position, total.count, total.capped)
         return TaskPage(fitting, next_, total)
+
+    async def instances(
+        self,
+        principal: Principal,
+        wanted: TaskFilter,
+        *,
+        agent: str | None,
+        limit: int,
+        cap: int,
+        place: Place | None = None,
+        oldest_first: bool = False,
+    ) -> InstancePage:
+        """The same of attempts, those that wait or run and those that have ended."""
+        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
+        async with self._database.transaction(Lane.WALKING) as connection:
+            scope = await store.scope_of(connection, wanted)
+            walk = Walk(scope, wanted, oldest_first=oldest_first, position=place.id if place else None)
+            agent_id = await instance_store.agent_id(connection, agent) if agent is not None else None
+            if agent is not None and agent_id is None:
+                return InstancePage([], None, Total(0, capped=False))
+            found = await instance_store.find(connection, walk, agent_id, limit)
+            shown = await instance_store.shown(connection, found.ids)
+            if place is None:
+                total = await instance_store.count(connection, replace(walk, position=None), agent_id, cap)
+            else:
+                total = Total(place.total, place.capped)
+        fitting = [one for one in shown if wanted.status is None or one.status == wanted.status]
+        next_ = None if found.position is None else Place(found.position, total.count, total.capped)
+        return InstancePage(fitting, next_, total)
 
 
 def within_reach(principal: Principal, wanted: TaskFilter) -> TaskFilter:

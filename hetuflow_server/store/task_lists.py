@@ -19,6 +19,7 @@ from hetuflow_core.ids import range_of
 from hetuflow_core.resources import Task
 from hetuflow_core.states import TASK_TERMINAL
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.tables.base import in_list
 from hetuflow_server.store.tasks import COLUMNS, FROM
 
 # Rows that are looked at for one page.
@@ -79,6 +80,12 @@ WHERE walked.status <> 'running' AND {wanted}
   AND (SELECT t.status = 'waiting_retry' AND t.due_at > clock_timestamp() FROM sched_task t
        WHERE t.id = walked.task_id) = %(waiting)s
 ORDER BY walked.task_id {order} LIMIT %(limit)s"""
+
+_UNFINISHED_NOW = """
+SELECT walked.task_id AS id FROM (
+  SELECT i.task_id, i.namespace_id, i.job_id FROM sched_task_instance i
+  WHERE {within} ORDER BY i.task_id {order} LIMIT %(most)s) walked
+WHERE {wanted} ORDER BY walked.task_id {order} LIMIT %(limit)s"""
 
 _WAITING_END = """
 SELECT i.task_id AS id FROM sched_task_instance i
@@ -174,6 +181,8 @@ class Walk:
     oldest_first: bool = False
     # Exclusive.
     position: UUID | None = None
+    # Whatever their status is: only those that have ended, or only those that have not.
+    ended: bool | None = None
 
     @property
     def bounds(self) -> dict[str, UUID]:
@@ -221,12 +230,16 @@ class Walk:
             None if scope.axis in {"namespace_id", "job_id"} else scope.namespaces,
             None if scope.axis == "job_id" else scope.jobs,
         ).wanted
-        return rest if self.wanted.status is None else f"{rest} AND walked.status = %(status)s"
+        if self.wanted.status is not None:
+            return f"{rest} AND walked.status = %(status)s"
+        return f"{rest} AND walked.status IN ({in_list(TASK_TERMINAL)})" if self.ended else rest
 
     @property
     def by_status(self) -> bool:
         """Whether it is the queue that knows."""
-        return self.wanted.status is not None and self.wanted.status not in _ENDED
+        if self.wanted.status is None:
+            return self.ended is False
+        return self.wanted.status not in _ENDED
 
     def merged(self, ids: Sequence[UUID]) -> list[UUID]:
         return sorted(ids, reverse=not self.oldest_first)
@@ -257,7 +270,7 @@ async def _find_along(connection: Connection, walk: Walk, limit: int, most: int)
             walk.statement(_END, "t.id"), {**parameters, "scopes": short}
         )
         end = ended.scalar_one_or_none()
-    return _page(walk, [row.id for row in rows], end, limit)
+    return page_of(walk, [row.id for row in rows], end, limit)
 
 
 async def _find_unfinished(connection: Connection, walk: Walk, limit: int, most: int) -> Found:
@@ -265,18 +278,19 @@ async def _find_unfinished(connection: Connection, walk: Walk, limit: int, most:
     if walk.wanted.status == _RUNNING:
         statement = walk.statement(_RUNNING_NOW, "walked.task_id", walk.scope.wanted)
         rows = await connection.exec_driver_sql(statement, parameters)
-        return _page(walk, list(rows.scalars()), None, limit)
+        return page_of(walk, list(rows.scalars()), None, limit)
+    template = _UNFINISHED_NOW if walk.wanted.status is None else _WAITING_NOW
     rows = await connection.exec_driver_sql(
-        walk.statement(_WAITING_NOW, "i.task_id", walk.scope.wanted), parameters
+        walk.statement(template, "i.task_id", walk.scope.wanted), parameters
     )
     end = None
     if len(rows) <= limit:
         ended = await connection.exec_driver_sql(walk.statement(_WAITING_END, "i.task_id"), parameters)
         end = ended.scalar_one_or_none()
-    return _page(walk, list(rows.scalars()), end, limit)
+    return page_of(walk, list(rows.scalars()), end, limit)
 
 
-def _page(walk: Walk, found: Sequence[UUID], end: UUID | None, limit: int) -> Found:
+def page_of(walk: Walk, found: Sequence[UUID], end: UUID | None, limit: int) -> Found:
     """Put together what was found in the scopes, as far as all of them were read."""
     ids = walk.merged(found)
     if end is not None:

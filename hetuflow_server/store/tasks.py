@@ -98,13 +98,16 @@ t.output, t.retry_of, t.created_by, t.created_at, t.finished_at, t.flow_run_id, 
 FROM = """
 FROM sched_task t JOIN sched_namespace n ON n.id = t.namespace_id JOIN sched_job j ON j.id = t.job_id"""
 
-_INSTANCES = """
-SELECT i.id, i.task_id, i.seq, i.attempt, i.status, i.held_reason, i.priority, i.due_at, a.name AS agent,
-       (SELECT b.name FROM sched_agent b WHERE b.id = i.target_agent_id) AS target_agent,
-       i.cancel_requested, i.reserved_at, i.started_at, i.finished_at, i.exit_code, i.signal, i.reason,
-       i.message, i.output, i.usage, i.progress
+INSTANCE_COLUMNS = """
+i.id, i.task_id, i.seq, i.attempt, i.status, i.held_reason, i.priority, i.due_at, a.name AS agent,
+(SELECT b.name FROM sched_agent b WHERE b.id = i.target_agent_id) AS target_agent,
+i.cancel_requested, i.reserved_at, i.started_at, i.finished_at, i.exit_code, i.signal, i.reason, i.message,
+i.output, i.usage, i.progress"""
+
+_INSTANCES = f"""
+SELECT {INSTANCE_COLUMNS}
 FROM sched_task_instance_all i LEFT JOIN sched_agent a ON a.id = i.agent_id
-WHERE {condition} ORDER BY i.seq"""
+WHERE {{condition}} ORDER BY i.seq"""
 _INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s")
 _INSTANCE = _INSTANCES.format(condition="i.id = %(id)s")
 
@@ -190,6 +193,23 @@ async def count_repetition(connection: Connection, id_: UUID) -> int:
         {"id": id_},
     )
     return int(row.scalar_one())
+
+
+_COUNT_FIRST_REPETITIONS = """
+UPDATE sched_task t SET repetitions = 1
+WHERE t.id = ANY(%(ids)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s AND t.repetitions = 0
+  AND t.finished_at IS NOT NULL AND t.flow_run_id IS NULL
+  AND NOT EXISTS (SELECT FROM sched_schedule s WHERE s.id = t.schedule_id AND s.kind = 'daemon')
+RETURNING t.id"""
+
+
+async def count_first_repetitions(connection: Connection, ids: Sequence[UUID]) -> set[UUID]:
+    """Count the first repetition of those of these locked tasks that may be repeated and were not yet."""
+    first, last = range_of(ids)
+    rows = await connection.exec_driver_sql(
+        _COUNT_FIRST_REPETITIONS, {"ids": Uuids(ids), "first": first, "last": last}
+    )
+    return set(rows.scalars())
 
 
 _STORED_OUTCOMES = """

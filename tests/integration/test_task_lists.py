@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -20,11 +19,12 @@ from hetuflow_core.roles import Role
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.task_lists import Place, TaskLists
 from hetuflow_server.store import task_lists as store
-from hetuflow_server.store.connection import Connection, Lane, Rows
+from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
 from hetuflow_server.store.task_lists import TaskFilter, Walk
 from tests.support.engine import WHO, Engine
+from tests.support.explaining import Explaining
 
 NOW = datetime.now(UTC)
 STATUSES = ["succeeded", "failed", "pending", "running", "waiting_retry"]
@@ -149,45 +149,6 @@ SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
 FROM generate_series(1, 40000) i
 CROSS JOIN LATERAL (SELECT md5(i::text) AS m, now() - i * interval '10 seconds' AS at) t"""
 
-_PARAMETER = re.compile(r"%\((\w+)\)s")
-
-
-class Explaining(Connection):
-    """Plans and runs what is asked for as a session would, and notes how many rows of tasks were read."""
-
-    def __init__(self, driver: psycopg.Connection[Any]) -> None:
-        self._driver = driver
-        self.read = 0
-
-    async def exec_driver_sql(
-        self, statement: str, parameters: Any = None, *, binary: bool = False, last: bool = False
-    ) -> Rows:
-        names = list(dict.fromkeys(_PARAMETER.findall(statement)))
-        numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", statement)
-        self._driver.execute("DEALLOCATE ALL")
-        self._driver.execute(f"PREPARE listed AS {numbered}".encode())
-        call = f"EXECUTE listed ({', '.join(f'%({name})s' for name in names)})"
-        with psycopg.ClientCursor(self._driver) as cursor:
-            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {call}".encode(), parameters)
-            row = cursor.fetchone()
-            assert row is not None
-            for node in nodes(row[0][0]["Plan"]):
-                if node.get("Relation Name", "").startswith("sched_task"):
-                    assert "Seq" not in node["Node Type"], (statement, node)
-                    assert "Bitmap" not in node["Node Type"], (statement, node)
-                    removed = node.get("Rows Removed by Filter", 0)
-                    self.read += (node["Actual Rows"] + removed) * node["Actual Loops"]
-            cursor.execute(call.encode(), parameters)
-            names = [column.name for column in cursor.description or ()]
-            made = psycopg.rows.namedtuple_row(cursor)
-            return Rows([made(row) for row in cursor.fetchall()], cursor.rowcount)
-
-
-def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    yield plan
-    for child in plan.get("Plans", []):
-        yield from nodes(child)
-
 
 async def test_a_page_reads_about_as_much_as_it_shows(database: Database, fresh_database_url: str) -> None:
     job = uuid4()
@@ -209,7 +170,7 @@ async def test_a_page_reads_about_as_much_as_it_shows(database: Database, fresh_
         for scope in (store.Scope(), one, other, few):
             for position, oldest_first in itertools.product((None, middle), (False, True)):
                 walk = Walk(scope, TaskFilter(), oldest_first, position)
-                explaining = Explaining(driver)
+                explaining = Explaining(driver, "sched_task")
                 found = await store.find(explaining, walk, limit=50)
                 assert len(found.ids) == 50
                 # One more than is shown from each scope, and one from each partition to merge.
@@ -217,16 +178,16 @@ async def test_a_page_reads_about_as_much_as_it_shows(database: Database, fresh_
         for scope in (store.Scope(), one, few):
             for status, enough in (("succeeded", 200), ("failed", 15_000), ("skipped", 10_200)):
                 walk = Walk(scope, TaskFilter(status=status), position=middle)
-                explaining = Explaining(driver)
+                explaining = Explaining(driver, "sched_task")
                 found = await store.find(explaining, walk, limit=10, most=5_000)
                 assert explaining.read <= enough, (walk, explaining.read)
                 # What was not found goes on where the reading ended.
                 assert found.position is not None
                 assert len(found.ids) == {"succeeded": 10, "failed": len(found.ids), "skipped": 0}[status]
-        explaining = Explaining(driver)
+        explaining = Explaining(driver, "sched_task")
         await store.count(explaining, Walk(one, TaskFilter()), 1_000)
         assert explaining.read <= 1_100
         for status in ("running", "pending", "waiting_retry"):
-            explaining = Explaining(driver)
+            explaining = Explaining(driver, "sched_task")
             assert (await store.find(explaining, Walk(one, TaskFilter(status=status)), 10)).ids == []
             assert explaining.read == 0

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hetuflow_core.apply_resources import ApplyAction
-from hetuflow_core.client import operations
+from hetuflow_core.client import bulk_operations, operations
 from hetuflow_core.client.exchange import NoAnswer, Request
 from hetuflow_core.errors import NotFound, ServerUnreachable
 from hetuflow_core.resources import Job, RunRequest, Task, TaskDetail
@@ -202,3 +202,21 @@ def test_a_log_that_breaks_off_is_no_complete_log() -> None:
     with pytest.raises(ServerUnreachable, match="connection reset"):
         script.play(operations.log_chunks(ID))
     assert script.emitted == [b"a"]
+
+
+def test_many_at_once_goes_on_until_there_is_no_more() -> None:
+    one = {"dry_run": False, "changed": 2, "unchanged": 1, "sample": []}
+    failure = {"id": ID, "code": "no", "message": "No."}
+    script = Script(
+        good({**one, "matched": 4, "failed": [failure], "next_cursor": "c", "cut": True}),
+        good({**one, "matched": 3, "failed": [], "next_cursor": None, "cut": False}),
+    )
+    result = script.play(bulk_operations.cancel_many(job="etl", labels={"team": "data"}))
+    assert (result.matched, result.changed, result.unchanged, len(result.failed)) == (7, 4, 2, 1)
+    assert (result.next_cursor, result.cut) == (None, False)
+    bodies = [msgspec.json.decode(request.body) for request in script.asked]
+    assert bodies == [
+        {"filter": {"job": "etl", "labels": {"team": "data"}}},
+        {"filter": {"job": "etl", "labels": {"team": "data"}}, "cursor": "c"},
+    ]
+    assert all(request.repeatable for request in script.asked)

@@ -1,0 +1,51 @@
+"""A connection that plans and runs statements as a session would, and notes how many rows were read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from hetuflow_server.store.connection import Connection, Rows
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+
+
+class Explaining(Connection):
+    """Of tables whose names begin with `watched`: none may be read whole, nor by bitmap."""
+
+    def __init__(self, driver: psycopg.Connection[Any], watched: str) -> None:
+        self._driver = driver
+        self._watched = watched
+        self.read = 0
+
+    async def exec_driver_sql(
+        self, statement: str, parameters: Any = None, *, binary: bool = False, last: bool = False
+    ) -> Rows:
+        names = list(dict.fromkeys(_PARAMETER.findall(statement)))
+        numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", statement)
+        self._driver.execute("DEALLOCATE ALL")
+        self._driver.execute(f"PREPARE listed AS {numbered}".encode())
+        given = f" ({', '.join(f'%({name})s' for name in names)})" if names else ""
+        with psycopg.ClientCursor(self._driver) as cursor:
+            cursor.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE listed{given}".encode(), parameters)
+            row = cursor.fetchone()
+            assert row is not None
+            for node in _nodes(row[0][0]["Plan"]):
+                if node.get("Relation Name", "").startswith(self._watched):
+                    assert "Seq" not in node["Node Type"], (statement, node)
+                    assert "Bitmap" not in node["Node Type"], (statement, node)
+                    removed = node.get("Rows Removed by Filter", 0)
+                    self.read += round((node["Actual Rows"] + removed) * node["Actual Loops"])
+            cursor.execute(f"EXECUTE listed{given}".encode(), parameters)
+            made = namedtuple_row(cursor)
+            return Rows([made(row) for row in cursor.fetchall()], cursor.rowcount)
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
