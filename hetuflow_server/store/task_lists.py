@@ -19,7 +19,6 @@ from hetuflow_core.ids import range_of
 from hetuflow_core.resources import Task
 from hetuflow_core.states import TASK_TERMINAL
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.tables.base import in_list
 from hetuflow_server.store.tasks import COLUMNS, FROM
 
 # Rows that are looked at for one page.
@@ -30,6 +29,7 @@ MOST_SCOPES: Final = 64
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _RUNNING, _WAITING_RETRY = "running", "waiting_retry"
 _ENDED: Final = frozenset(status.value for status in TASK_TERMINAL)
+_ENDED_LIST: Final = ", ".join(f"'{status}'" for status in sorted(_ENDED))
 
 _NAMESPACES = "SELECT id FROM sched_namespace WHERE name = ANY(%(namespaces)s::text[]) ORDER BY id"
 
@@ -232,7 +232,7 @@ class Walk:
         ).wanted
         if self.wanted.status is not None:
             return f"{rest} AND walked.status = %(status)s"
-        return f"{rest} AND walked.status IN ({in_list(TASK_TERMINAL)})" if self.ended else rest
+        return f"{rest} AND walked.status IN ({_ENDED_LIST})" if self.ended else rest
 
     @property
     def by_status(self) -> bool:
