@@ -103,8 +103,11 @@ class BulkTasks:
             asked = sorted(one.id for one in live.values() if not one.cancel_requested)
             settled = await self._settler.cancel(connection, asked, "cancelled")
             changed = {live[one].task_id for one in asked}
-            for task_id in sorted(changed):
-                note_change("task", task_id, namespaces[task_id], before={"status": locked[task_id].status})
+            for one in asked:
+                task_id = live[one].task_id
+                before = {"status": locked[task_id].status}
+                after = {"cancel": "asked" if one in settled.asked else "ended", "instance": str(one)}
+                note_change("task", task_id, namespaces[task_id], before=before, after=after)
         self._hints.give(settled.hints)
         return len(changed)
 

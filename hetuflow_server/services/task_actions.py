@@ -180,7 +180,8 @@ class TaskActions:
                     f"No agent runs this attempt, it is {found[0].status}: cancel its task instead.",
                     code="task_instance.not_running",
                 )
-            note_change("task instance", instance_id, found[1], after={"reason": "terminated"})
+            before = {"status": found[0].status}
+            note_change("task instance", instance_id, found[1], before=before, after={"reason": "terminated"})
             ended = await task_store.instance_by_id(connection, instance_id)
         self._hints.give(settled.hints)
         return (ended or found)[0]
