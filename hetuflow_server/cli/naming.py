@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
@@ -19,6 +20,7 @@ T = TypeVar("T")
 
 # Fires of the near future are tasks already; the newest that has begun is among these.
 _NEWEST_LOOKED_AT: Final = 50
+_LOOK_AGAIN_SECONDS: Final = 0.5
 
 
 def suggesting(look_up: Callable[[], T], typed: str, names: Callable[[], Iterable[str]]) -> T:
@@ -52,10 +54,25 @@ def named_agent(client: Hetuflow, name: str) -> AgentDetail:
     )
 
 
-def task_meant(invocation: Invocation, client: Hetuflow, named: str) -> UUID:
-    """The task of this id, or the newest that has begun of the job of this name."""
+def task_meant(invocation: Invocation, client: Hetuflow, named: str, *, patiently: bool = False) -> UUID:
+    """The task of this id, or the newest that has begun of the job of this name.
+
+    With `patiently` a job that has none yet is waited for.
+    """
     found = _as_id(named)
-    return found if found is not None else newest_task(invocation, client, named).id
+    if found is not None:
+        return found
+    job = named_job(invocation, client, named)
+    task = _newest_task(client, job)
+    if task is None and patiently:
+        invocation.note(f"The job {job.name!r} has no tasks yet: waiting for the first.")
+    while task is None and patiently:
+        time.sleep(_LOOK_AGAIN_SECONDS)
+        task = _newest_task(client, job)
+    if task is None:
+        raise NotFound(f"The job {job.name!r} has no tasks yet: `hetuflow job run {job.name}` makes one.")
+    invocation.note(f"Task {task.id} is the newest of {job.namespace}/{job.name}.")
+    return task.id
 
 
 def run_meant(invocation: Invocation, client: Hetuflow, named: str) -> UUID:
@@ -71,15 +88,11 @@ def run_meant(invocation: Invocation, client: Hetuflow, named: str) -> UUID:
     return run.id
 
 
-def newest_task(invocation: Invocation, client: Hetuflow, job_name: str) -> Task:
-    job = named_job(invocation, client, job_name)
+def _newest_task(client: Hetuflow, job: Job) -> Task | None:
     tasks = client.tasks(namespace=job.namespace, job=job.name, page_size=_NEWEST_LOOKED_AT)
     newest = list(islice(tasks, _NEWEST_LOOKED_AT))
-    if not newest:
-        raise NotFound(f"The job {job.name!r} has no tasks yet: `hetuflow job run {job.name}` makes one.")
-    task = next((one for one in newest if one.attempts), newest[0])
-    invocation.note(f"Task {task.id} is the newest of {job.namespace}/{job.name}.")
-    return task
+    # Of those that have not begun the next one comes last.
+    return next((one for one in newest if one.attempts), newest[-1] if newest else None)
 
 
 def _as_id(text: str) -> UUID | None:

@@ -105,7 +105,8 @@ def logs(
             since=None if since is None else parse_since(since, invocation.clock.now()),
             grep=grep,
         )
-        return show_logs(invocation, client, task_meant(invocation, client, which), wanted)
+        named = task_meant(invocation, client, which, patiently=follow)
+        return show_logs(invocation, client, named, wanted)
 
 
 @task_group.command("cancel")
