@@ -50,6 +50,13 @@ def _networks_fault(given: tuple[str, ...]) -> str | None:
     return None
 
 
+def _origins_fault(given: tuple[str, ...]) -> str | None:
+    for origin in given:
+        if http_url_fault(origin) is not None or urlsplit(origin).path:
+            return f"holds {origin!r}, which is no origin: write one such as https://dashboard.example.com"
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseSettings(Section):
     """The PostgreSQL database that all servers share; it is all the state there is."""
@@ -156,6 +163,15 @@ class HttpSettings(Section):
             "Networks of proxies whose X-Forwarded-For header is believed.",
             rule=_networks_fault,
             example=("10.0.0.0/8",),
+        ),
+    ] = ()
+    cors_origins: Annotated[
+        tuple[str, ...],
+        Key(
+            "Origins whose pages may call the REST API from a browser; none unless named. Such pages bring a "
+            "key or a token of their own.",
+            rule=_origins_fault,
+            example=("https://dashboard.example.com",),
         ),
     ] = ()
     stop_timeout: Annotated[

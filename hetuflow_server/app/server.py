@@ -48,6 +48,8 @@ from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.app.store import open_database
 from hetuflow_server.gateway.calls import Gateway
 from hetuflow_server.gateway.entrance import Entrance
+from hetuflow_server.http.compression import compressing
+from hetuflow_server.http.cross_origin import cross_origin
 from hetuflow_server.http.guarding import guard_with
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.openapi import openapi_config
@@ -171,7 +173,11 @@ def server_parts(
             Entrance(
                 services.gateway,
                 KeptTogether(
-                    rest_api(services, Readiness(services.database, loops, cluster.leadership)),
+                    rest_api(
+                        services,
+                        Readiness(services.database, loops, cluster.leadership),
+                        settings.server.cors_origins,
+                    ),
                 ),
             ),
             clock,
@@ -446,8 +452,11 @@ def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Lo
     return [errands, repair_loop]
 
 
-def rest_api(services: Services, readiness: Readiness) -> Litestar:
-    """Return the REST API; every route declares what it needs, and the guard sees to it."""
+def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = ()) -> Litestar:
+    """Return the REST API; every route declares what it needs, and the guard sees to it.
+
+    `origins` are those whose pages may call it from a browser.
+    """
     api = Litestar(
         [
             *(healthz, readyz, system_router),
@@ -462,6 +471,8 @@ def rest_api(services: Services, readiness: Readiness) -> Litestar:
         dependencies=services.dependencies(readiness),
         exception_handlers={HTTPException: problem_of, Exception: problem_of},
         openapi_config=openapi_config(),
+        middleware=[compressing],
+        cors_config=cross_origin(origins),
         guards=[guard_with(services.access.principal)],
         before_request=repeating_with(services.repeating, refuse_unreadable),
         logging_config=None,

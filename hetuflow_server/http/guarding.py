@@ -49,6 +49,11 @@ def repeatable(opt: Mapping[str, Any]) -> bool:
     return not opt.get(_UNKEPT, False)
 
 
+def shows_secrets(opt: Mapping[str, Any]) -> bool:
+    """Whether the answers of a route may hold something that is shown this once."""
+    return not repeatable(opt)
+
+
 def guard_with(
     authenticate: Callable[[str | None, str | None], Awaitable[Principal]],
 ) -> Callable[[ASGIConnection[Any, Any, Any, Any], BaseRouteHandler], Awaitable[None]]:

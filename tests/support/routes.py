@@ -34,9 +34,9 @@ class Route:
         return f"{self.method} {self.path}"
 
 
-def rest_application() -> Litestar:
+def rest_application(**settings_: str) -> Litestar:
     """Return the application as a server has it, on a database that nobody asks."""
-    environment = {
+    environment = settings_ | {
         "HETUFLOW_DATABASE__URL": "postgresql://nobody@127.0.0.1:1/nothing",
         "HETUFLOW_SERVER__SECRET_KEY": "s" * 48,
     }
@@ -48,7 +48,9 @@ def rest_application() -> Litestar:
         statement_timeout=timedelta(seconds=2),
     )
     # Nothing is asked of it, so nobody needs to be ready.
-    return rest_api(Services(settings, database, SystemClock()), cast("Readiness", None))
+    return rest_api(
+        Services(settings, database, SystemClock()), cast("Readiness", None), settings.server.cors_origins
+    )
 
 
 def all_routes() -> list[Route]:
