@@ -10,17 +10,9 @@ import httpx
 import msgspec
 import pytest
 
-from hetuflow_agent.gateway_client import (
-    SESSION_REPLACED,
-    Correspondent,
-    ProxiedLine,
-    Said,
-    StraightLine,
-    Unanswered,
-    line_to,
-    refusal,
-    retry_after,
-)
+from hetuflow_agent.gateway_client.correspondent import SESSION_REPLACED, Correspondent, Said
+from hetuflow_agent.gateway_client.lines import ProxiedLine, StraightLine, line_to
+from hetuflow_agent.gateway_client.refusals import Unanswered, refusal, retry_after
 from hetuflow_agent.server_clock import ServerClock
 from hetuflow_core.errors import (
     Conflict,

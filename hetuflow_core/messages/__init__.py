@@ -1,0 +1,97 @@
+"""What agents and servers say to each other.
+
+Every request and every answer is one `Envelope` as JSON. Times are epoch milliseconds, durations are
+milliseconds. An agent shows its token in the Authorization header; `session_id` is one process life of it.
+
+    POST /api/v1/gateway/register    Register   → Registered       once per session, first
+    POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms for work or cancels
+    POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews what is held, says what to stop
+    POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases; each answered;
+                                                                   may bring a poll that does not wait
+    POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset; each answered
+    POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset
+    POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a piece of an earlier task's file
+    POST /api/v1/gateway/secrets     FetchSecrets → SecretsFetched  values for a claim that uses secrets
+    POST /api/v1/gateway/acknowledgements  Acknowledgements → AcknowledgementsTaken   what became of commands
+
+A request of a session that is no longer the agent's answers 409 with code `agent.session_replaced`: that
+process exits and never registers again by itself.
+"""
+
+from __future__ import annotations
+
+from hetuflow_core.messages.commanding import Acknowledgement, Acknowledgements, AcknowledgementsTaken
+from hetuflow_core.messages.confidences import DeliveredSecret, FetchSecrets, SecretsFetched
+from hetuflow_core.messages.envelope import GATEWAY_PATH, Envelope, MessageKind, Metadata
+from hetuflow_core.messages.files import (
+    ArtifactFetched,
+    ArtifactOutcome,
+    ArtifactStored,
+    FetchArtifact,
+    StoreArtifact,
+)
+from hetuflow_core.messages.heartbeats import Heartbeat, HeartbeatKept, HostUsage, Progress, Readiness
+from hetuflow_core.messages.logs import LogChunk, LogChunks, LogChunksTaken, LogOutcome, LogResult
+from hetuflow_core.messages.polling import Cancel, Command, Poll, Polled
+from hetuflow_core.messages.registering import Held, LimitMeans, Register, Registered
+from hetuflow_core.messages.reporting import (
+    Finish,
+    Release,
+    ReportOutcome,
+    ReportResult,
+    Reports,
+    ReportsTaken,
+    Start,
+    Usage,
+)
+from hetuflow_core.messages.work import ArtifactSource, Assignment, InputFile, Probe, RunSpec, SecretPlace
+
+__all__ = [
+    "GATEWAY_PATH",
+    "Acknowledgement",
+    "Acknowledgements",
+    "AcknowledgementsTaken",
+    "ArtifactFetched",
+    "ArtifactOutcome",
+    "ArtifactSource",
+    "ArtifactStored",
+    "Assignment",
+    "Cancel",
+    "Command",
+    "DeliveredSecret",
+    "Envelope",
+    "FetchArtifact",
+    "FetchSecrets",
+    "Finish",
+    "Heartbeat",
+    "HeartbeatKept",
+    "Held",
+    "HostUsage",
+    "InputFile",
+    "LimitMeans",
+    "LogChunk",
+    "LogChunks",
+    "LogChunksTaken",
+    "LogOutcome",
+    "LogResult",
+    "MessageKind",
+    "Metadata",
+    "Poll",
+    "Polled",
+    "Probe",
+    "Progress",
+    "Readiness",
+    "Register",
+    "Registered",
+    "Release",
+    "ReportOutcome",
+    "ReportResult",
+    "Reports",
+    "ReportsTaken",
+    "RunSpec",
+    "SecretPlace",
+    "SecretsFetched",
+    "Start",
+    "StoreArtifact",
+    "Usage",
+]
