@@ -26,9 +26,9 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 
 # Every one of these narrates its own work at INFO; what they have to complain of still comes through.
-_QUIET: Final = ("httpcore", "httpx", "sqlalchemy", "uvicorn.access")
+_QUIET: Final = ("apscheduler", "httpcore", "httpx", "sqlalchemy", "uvicorn.access")
 # These bring handlers of their own, which would print every line twice.
-_OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic", "sqlalchemy")
+_OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic", "apscheduler", "sqlalchemy")
 
 _request: ContextVar[Mapping[str, str]] = ContextVar("request", default={})  # noqa: B039 - never changed
 

@@ -57,6 +57,7 @@ BREACHES: dict[str, list[tuple[str, str]]] = {
     "web": [("hetuflow_server/loops/upkeep.py", "from litestar import get")],
     "agent-http": [("hetuflow_agent/executors/command.py", "import httpx")],
     "keeper": [("hetuflow_agent/keeper/wire.py", "from hetuflow_core.ids import new_id")],
+    "timers": [("hetuflow_server/loops/upkeep.py", "from apscheduler.triggers.cron import CronTrigger")],
     "start": [("hetuflow_server/store/queue.py", "from hetuflow_server.store.tables.queue import task")],
     "terminal": [("hetuflow_server/store/address.py", "import click")],
 }

@@ -14,7 +14,7 @@ _NOT_LOADED = """
 import sys
 import {module}
 names = {{name.split(".")[0] for name in sys.modules}}
-print(sorted(names & {{"alembic", "apscheduler", "pygments", "rich", "sqlalchemy"}}))
+print(sorted(names & {{"alembic", "pygments", "rich", "sqlalchemy"}}))
 """
 
 

@@ -50,14 +50,16 @@ def test_a_line_is_one_json_object_with_its_origin_first(logged: Log) -> None:
     assert line == expected
 
 
-@pytest.mark.parametrize("name", ["uvicorn.error", "alembic.runtime.migration", "some.library"])
+@pytest.mark.parametrize(
+    "name", ["uvicorn.error", "alembic.runtime.migration", "apscheduler.scheduler", "some.library"]
+)
 def test_the_standard_librarys_loggers_end_in_the_same_place(logged: Log, name: str) -> None:
     logging.getLogger(name).error("%s of %d", "two", 5)
     (line,) = logged()
     assert (line["logger"], line["level"], line["event"]) == (name, "error", "two of 5")
 
 
-@pytest.mark.parametrize("name", ["httpx", "sqlalchemy.engine", "uvicorn.access"])
+@pytest.mark.parametrize("name", ["apscheduler.scheduler", "httpx", "sqlalchemy.engine", "uvicorn.access"])
 def test_chatty_libraries_are_heard_when_they_complain_only(logged: Log, name: str) -> None:
     logging.getLogger(name).info("look what I did")
     logging.getLogger(name).warning("look what went wrong")

@@ -1,39 +1,48 @@
-"""The timers, on real time and on clocks that step, stand still or jump over a night's sleep."""
+"""The timers on a real APScheduler, whose wall clock the tests step."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
+import apscheduler.executors.base
+import apscheduler.schedulers.base
 import pytest
+from apscheduler.job import Job
 
 from hetuflow_core.runtime.clock import ManualClock, SystemClock
-from hetuflow_core.runtime.loop import Alarm, Loop, Timers
+from hetuflow_core.runtime.loop import Loop, Timers
+from tests.support.waiting import wait_until_async
 
 HOUR = 3600.0
 
 
 class SteppedClock(SystemClock):
-    """Real time, on a wall clock that can be set, of a machine that can sleep."""
+    """Real time, on a wall clock that can be set."""
 
     def __init__(self) -> None:
         self.step = timedelta(0)
-        self.slept = 0.0
 
     def now(self) -> datetime:
         return super().now() + self.step
 
-    def boottime(self) -> float:
-        return super().boottime() + self.slept
-
 
 @pytest.fixture
-def clock() -> SteppedClock:
-    return SteppedClock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
+    clock = SteppedClock()
+
+    class WallClock(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Self:
+            return cls.fromtimestamp(clock.now().timestamp(), tz)
+
+    monkeypatch.setattr(apscheduler.schedulers.base, "datetime", WallClock)
+    monkeypatch.setattr(apscheduler.executors.base, "datetime", WallClock)
+    return clock
 
 
 @pytest.fixture
@@ -45,17 +54,31 @@ async def timers(clock: SteppedClock) -> AsyncIterator[Timers]:
 
 
 @pytest.fixture
-def fired(monkeypatch: pytest.MonkeyPatch) -> list[Alarm]:
-    """What the event loop has called."""
-    run: list[Alarm] = []
-    original = Timers._on_time
+def wakes(monkeypatch: pytest.MonkeyPatch) -> list[Timers]:
+    """Each time that APScheduler has woken somebody."""
+    woken: list[Timers] = []
+    original = Timers._on_wake
 
-    def spy(self: Timers, alarm: Alarm) -> None:
-        run.append(alarm)
-        original(self, alarm)
+    def spy(self: Timers) -> None:
+        woken.append(self)
+        original(self)
 
-    monkeypatch.setattr(Timers, "_on_time", spy)
-    return run
+    monkeypatch.setattr(Timers, "_on_wake", spy)
+    return woken
+
+
+@pytest.fixture
+def armed(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
+    """What APScheduler was asked for, each time."""
+    asked: list[datetime] = []
+    original = Job.modify
+
+    def spy(self: Any, *, next_run_time: datetime) -> Any:
+        asked.append(next_run_time)
+        return original(self, next_run_time=next_run_time)
+
+    monkeypatch.setattr(Job, "modify", spy)
+    return asked
 
 
 class Bell:
@@ -72,15 +95,15 @@ class Bell:
             await self.rung.wait()
 
 
-async def test_an_alarm_rings_once_at_its_time(
-    clock: SteppedClock, timers: Timers, fired: list[Alarm]
+async def test_an_alarm_rings_once_at_its_time_through_apscheduler(
+    clock: SteppedClock, timers: Timers, wakes: list[Timers]
 ) -> None:
     bell = Bell()
     deadline = clock.boottime() + 0.02
     alarm = timers.set(deadline, bell)
     await bell.wait()
     assert clock.boottime() >= deadline - 0.001
-    assert fired == [alarm]
+    assert wakes == [timers]
     alarm.cancel()
     timers.check()
     assert bell.times == 1
@@ -122,31 +145,68 @@ async def test_a_loop_keeps_its_pace_when_the_wall_clock_steps(
     assert max(gaps) < 5  # no stalling; generous, because the machine may be busy
 
 
-async def test_a_clock_that_stands_still_is_asked_again_without_spinning(fired: list[Alarm]) -> None:
+async def test_a_step_forwards_rings_nothing_early_and_does_not_spin(
+    clock: SteppedClock, timers: Timers, wakes: list[Timers]
+) -> None:
+    far = Bell()
+    timers.set(clock.boottime() + 60, far)
+    clock.step += timedelta(hours=1)
+    timers._scheduler.wakeup()  # by its clock the alarm is due
+    await wait_until_async(lambda: bool(wakes), what="a wake")
+    await asyncio.sleep(0)
+    assert far.times == 0
+    assert len(wakes) <= 2
+    assert timers._wake is not None
+    assert timers._wake.wall - clock.now() == pytest.approx(timedelta(seconds=60), abs=timedelta(seconds=5))
+
+
+async def test_clocks_that_disagree_for_good_do_not_spin(wakes: list[Timers]) -> None:
+    """A manual clock is years behind APScheduler's: every job is late by one and early by the other."""
     timers = Timers(ManualClock(datetime(2001, 1, 1, tzinfo=UTC)), guard_every=HOUR)
     await timers.start()
     bell = Bell()
-    timers.set(timers.clock.boottime() + 0.05, bell)
-    began = SystemClock().monotonic()
-    # Real time passes: it is armed for a twentieth of a second again and again.
-    await asyncio.sleep(0.12)
+    timers.set(timers.clock.boottime() + 1, bell)
+    for _ in range(500):
+        await asyncio.sleep(0)
     assert bell.times == 0
-    assert 1 <= len(fired) <= 1 + (SystemClock().monotonic() - began) / 0.05
+    assert 1 <= len(wakes) <= 3
     await timers.stop()
 
 
-async def test_after_a_sleep_of_the_machine_an_alarm_is_on_time_again(
+async def test_only_the_earliest_alarm_is_armed(
+    clock: SteppedClock, timers: Timers, armed: list[datetime]
+) -> None:
+    bells = [Bell() for _ in range(100)]
+    soon = clock.boottime() + 0.2
+    for late, bell in enumerate(bells):
+        timers.set(soon + late * 1e-5, bell)
+    first = len(armed)
+    assert first == 1
+    await bells[-1].wait()
+    assert [bell.times for bell in bells] == [1] * 100
+    assert len(armed) <= first + 20  # those that are due together ring together
+
+
+async def test_an_alarm_that_is_earlier_than_all_others_is_armed_at_once(
+    clock: SteppedClock, timers: Timers, armed: list[datetime]
+) -> None:
+    later, sooner = Bell(), Bell()
+    timers.set(clock.boottime() + 60, later)
+    timers.set(clock.boottime() + 0.01, sooner)
+    assert len(armed) == 2
+    await sooner.wait()
+    assert later.times == 0
+
+
+async def test_forgotten_alarms_are_swept_out_and_the_others_stay(
     clock: SteppedClock, timers: Timers
 ) -> None:
-    bell, deadline = Bell(), clock.boottime() + HOUR
-    alarm = timers.set(deadline, bell)
-    clock.slept += HOUR - 0.3
-    timers.check()
-    assert bell.times == 0
-    assert alarm.handle is not None
-    assert alarm.handle.when() - asyncio.get_running_loop().time() < 0.5
-    await bell.wait()
-    assert clock.boottime() >= deadline - 0.001
+    kept = Bell()
+    timers.set(clock.boottime() + 0.05, kept)
+    for _ in range(10_000):
+        timers.set(clock.boottime() + 600, Bell()).cancel()
+    assert len(timers._alarms) < 200
+    await kept.wait()
 
 
 async def test_an_alarm_that_came_due_while_the_machine_slept_rings_at_the_next_look() -> None:
@@ -194,3 +254,12 @@ async def test_timers_stop_cleanly_forget_their_alarms_and_start_again(clock: St
     await bell.wait()
     await timers.stop()
     assert bell.times == 1
+
+
+async def test_an_odd_local_time_zone_is_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Nowhere/Atlantis")
+    timers, bell = Timers(SystemClock()), Bell()
+    await timers.start()
+    timers.set(timers.clock.boottime() + 0.01, bell)
+    await bell.wait()
+    await timers.stop()
