@@ -191,6 +191,21 @@ class LoginAnswer(msgspec.Struct, frozen=True):
     token_type: str = "Bearer"  # noqa: S105 - a word of the protocol
 
 
+class Session(msgspec.Struct, frozen=True):
+    """Somebody who is logged in."""
+
+    id: UUID
+    user: str
+    # The address the login came from.
+    source: str | None
+    created_at: datetime
+    # When its tokens were last given anew, and until when they can be.
+    refreshed_at: datetime
+    expires_at: datetime
+    # The one that asks.
+    current: bool = False
+
+
 class NamespaceRights(msgspec.Struct, frozen=True):
     # None: every other namespace.
     namespace: str | None

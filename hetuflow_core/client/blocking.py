@@ -302,6 +302,8 @@ class Hetuflow(BlockingTransport):
     refresh = _call(identity_operations.refresh)
     exchange_oidc_code = _call(identity_operations.exchange_oidc_code)
     logout = _call(identity_operations.logout)
+    sessions = _iteration(identity_operations.sessions)
+    end_session = _call(identity_operations.end_session)
     change_password = _call(identity_operations.change_password)
     who_am_i = _call(identity_operations.who_am_i)
     schedules = _iteration(schedule_operations.schedules)

@@ -28,6 +28,7 @@ from hetuflow_core.identities import (
     RefreshRequest,
     RevokeRequest,
     RotateRequest,
+    Session,
     User,
     UserChange,
     UserRequest,
@@ -186,6 +187,16 @@ def exchange_oidc_code(code: str, verifier: str) -> Plan[LoginAnswer]:
 def logout() -> Plan[None]:
     """End the session that the client's token is of."""
     yield from answered(Request("POST", "/auth/logout"))
+
+
+def sessions(user: str | None = None, *, page_size: int | None = None) -> Stream[Session]:
+    """Where one is logged in, newest first; or where another user is, which needs users.manage."""
+    return (yield from _pages("/auth/sessions", {"user": user, "limit": page_size}, Page[Session]))
+
+
+def end_session(session_id: UUID | str) -> Plan[None]:
+    """End a session of one's own, or anybody's with users.manage."""
+    yield from answered(Request("DELETE", f"/auth/sessions/{_segment(session_id)}"))
 
 
 def change_password(current_password: str, password: str) -> Plan[None]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any
+from typing import Annotated, Any
+from uuid import UUID
 
-from litestar import Request, Router, get, post
+from litestar import Request, Router, delete, get, post
 from litestar.di import NamedDependency
-from litestar.params import JSONBody
+from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.identities import (
     LoginAnswer,
@@ -16,13 +17,17 @@ from hetuflow_core.identities import (
     NamespaceRights,
     OwnPasswordRequest,
     RefreshRequest,
+    Session,
 )
+from hetuflow_core.resources import Page
+from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.credentials import source_of
 from hetuflow_server.http.guarding import Door, needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.access import Access
 from hetuflow_server.services.logins import Logins
 from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.user_sessions import UserSessions
 
 _OPEN = needs(Door.OPEN)
 _KNOWN = needs(Door.KNOWN, kept=False)
@@ -51,7 +56,7 @@ async def logout(
 ) -> None:
     """End the session; its tokens are good no more, within a second on every server."""
     await logins.log_out(principal)
-    access.forget_session(principal)
+    access.forget_session(principal.session_id)
 
 
 @post("/auth/password", status_code=204, operation_id="change_own_password", opt=_KNOWN, responses=_LIMITED)
@@ -73,6 +78,49 @@ async def who_am_i(principal: NamedDependency[Principal]) -> Me:
     return Me(principal.id, principal.kind.value, principal.name, principal.source, rights)
 
 
+@get("/auth/sessions", operation_id="list_sessions", opt=_KNOWN, responses=problems())
+async def list_sessions(
+    principal: NamedDependency[Principal],
+    user_sessions: NamedDependency[UserSessions],
+    user: Annotated[str | None, QueryParameter(description="Another user; needs users.manage.")] = None,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[Session]:
+    """List where one is logged in, the newest first; or where another user is."""
+    found, total = await user_sessions.list_sessions(
+        principal, user, before=decode_cursor(cursor, UUID), limit=limit, cap=TOTAL_CAP
+    )
+    more = encode_cursor(found[limit - 1].id) if len(found) > limit else None
+    return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
+
+
+@delete(
+    "/auth/sessions/{session_id:uuid}",
+    operation_id="end_session",
+    opt=_KNOWN,
+    responses=problems(HTTPStatus.NOT_FOUND),
+)
+async def end_session(
+    session_id: FromPath[UUID],
+    principal: NamedDependency[Principal],
+    user_sessions: NamedDependency[UserSessions],
+    access: NamedDependency[Access],
+) -> None:
+    """End a session of one's own or, with users.manage, of anybody: its tokens are good no more."""
+    await user_sessions.end(principal, session_id)
+    access.forget_session(session_id)
+
+
 auth_router = Router(
-    "/api/v1", route_handlers=[login, refresh, logout, change_own_password, who_am_i], tags=["auth"]
+    "/api/v1",
+    route_handlers=[
+        login,
+        refresh,
+        logout,
+        change_own_password,
+        who_am_i,
+        list_sessions,
+        end_session,
+    ],
+    tags=["auth"],
 )

@@ -120,6 +120,7 @@ from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.services.task_lists import TaskLists
+from hetuflow_server.services.user_sessions import UserSessions
 from hetuflow_server.services.users import Users
 from hetuflow_server.services.webhooks import Webhooks
 from hetuflow_server.settings import HttpSettings, ServerSettings
@@ -307,6 +308,7 @@ class Services:
             "logins": self.logins,
             "oidc_logins": self.oidc_logins,
             "users": self.users,
+            "user_sessions": UserSessions(self.database),
             "api_keys": self.api_keys,
             "agent_tokens": self.agent_tokens,
             "log_reading": self.log_reading,

@@ -20,6 +20,7 @@ from hetuflow_server.cli.config import config_option
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Sheet, Table
 from hetuflow_server.cli.listing import limit_option, page_size, take
+from hetuflow_server.cli.user_sessions import end_session, list_sessions
 from hetuflow_server.services.passwords import Passwords
 from hetuflow_server.services.users import Users
 
@@ -39,6 +40,10 @@ def user_group() -> None:
     With a key at hand the server is asked. Without one these commands work on the database
     (HETUFLOW_DATABASE__URL or app.toml), and no server needs to run.
     """
+
+
+user_group.add_command(list_sessions)
+user_group.add_command(end_session)
 
 
 @user_group.command("create")

@@ -32,6 +32,7 @@ TAGS: Final[Mapping[str, str]] = {
     "agents": "Hosts that run tasks, and what they are told.",
     "audit": "What was done and what was refused, by whom.",
     "auth": "Logging in and out, and who one is.",
+    "bulk": "The same done to many things at once, chosen by a filter.",
     "calendars": "Days that schedules leave out or keep to.",
     "daemons": "Schedules that keep instances of a job running.",
     "events": "Named facts that start what waits for them.",
@@ -125,7 +126,7 @@ def completed(app: Litestar) -> dict[str, Any]:
                 _add(response.get("content", {}), _problem(HTTPStatus(int(status))))
             elif id_ in answers:
                 _add(response.get("content", {}), examples.answer(answers[id_]))
-    document["tags"] = [{"name": tag, "description": TAGS[tag]} for tag in sorted(used)]
+    document["tags"] = [{"name": tag, "description": TAGS.get(tag, "")} for tag in sorted(used)]
     return document
 
 

@@ -106,9 +106,9 @@ class Access:
         self._sessions.put(digest.hex(), digest, known, until=claims.expires_at if claims else None)
         return known
 
-    def forget_session(self, principal: Principal) -> None:
+    def forget_session(self, session_id: UUID | None) -> None:
         """Believe a session no more that has just been ended here."""
-        self._sessions.drop(lambda known: known.principal.session_id == principal.session_id)
+        self._sessions.drop(lambda known: known.principal.session_id == session_id)
 
     async def _session(self, claims: AccessClaims) -> _Known:
         async with self._database.transaction() as connection:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.identities import UserGrant
+from hetuflow_core.identities import Session, UserGrant
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.users import GRANTS
 
@@ -43,6 +43,18 @@ WHERE id = %(id)s"""
 
 _END_OF_USER = """
 DELETE FROM sched_session WHERE user_id = %(user_id)s AND id IS DISTINCT FROM %(but)s"""
+
+_LIST = """
+SELECT s.id, u.name AS user, s.source, s.created_at, s.refreshed_at, s.expires_at
+FROM sched_session s JOIN sched_user u ON u.id = s.user_id
+WHERE u.name = %(user)s AND s.expires_at > clock_timestamp()
+  AND (%(before)s::uuid IS NULL OR s.id < %(before)s)
+ORDER BY s.id DESC LIMIT %(limit)s"""
+
+_COUNT = """
+SELECT count(*) FROM (
+  SELECT FROM sched_session s JOIN sched_user u ON u.id = s.user_id
+  WHERE u.name = %(user)s AND s.expires_at > clock_timestamp() LIMIT %(cap)s) counted"""
 
 # Fills the bucket for the time that has passed, then takes one if there is one.
 _TAKE = """
@@ -126,6 +138,16 @@ async def lock(connection: Connection, id_: UUID) -> LockedSession | None:
     return LockedSession(
         row.id, row.user_id, row.name, bytes(row.refresh_digest), previous, row.just_refreshed
     )
+
+
+async def listed(connection: Connection, user: str, *, before: UUID | None, limit: int) -> list[Session]:
+    """Return the sessions of a user that have not ended, the newest first."""
+    rows = await connection.exec_driver_sql(_LIST, {"user": user, "before": before, "limit": limit})
+    return [Session(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
+
+
+async def count(connection: Connection, user: str, cap: int) -> int:
+    return int((await connection.exec_driver_sql(_COUNT, {"user": user, "cap": cap})).scalar_one())
 
 
 async def refresh(connection: Connection, id_: UUID, digest: bytes, lifetime: timedelta) -> None:

@@ -59,6 +59,8 @@ def serving(database_server: DatabaseServer) -> Iterator[System]:
         HETUFLOW_DATABASE__URL=database_url,
         HETUFLOW_SERVER__SECRET_KEY="s" * 48,
         HETUFLOW_SERVER__PORT="0",
+        # Receivers of tests are on this computer.
+        HETUFLOW_WEBHOOKS__ALLOW="127.0.0.0/8",
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
         url = server.await_log("Listening.")["url"]

@@ -184,6 +184,11 @@ def _things(system: System) -> dict[str, str]:
     user = f"user-{uuid4().hex[:8]}"
     system.client.create_user(user, role=Role.VIEWER)
     server = system.get("/api/v1/servers").json()["items"][0]["id"]
+    seen = f"user-{uuid4().hex[:8]}"
+    system.client.create_user(seen, password=seen[::-1], role=Role.VIEWER)
+    with Hetuflow(system.url) as stranger:
+        stranger.login(seen, seen[::-1])
+    (session,) = system.client.sessions(seen)
     return {
         "job_id": str(job.id),
         "task_id": str(task.id),
@@ -198,6 +203,7 @@ def _things(system: System) -> dict[str, str]:
         "command_id": command["id"],
         "server_id": server,
         "user": user,
+        "session_id": str(session.id),
         "key_id": str(system.client.create_api_key("of others").id),
         "token_id": str(system.client.create_agent_token("of others").id),
         "namespace": "default",

@@ -9,10 +9,11 @@ import psycopg
 import pytest
 from argon2 import PasswordHasher
 
-from hetuflow_core.errors import Denied, Invalid, TooMany, Unauthenticated
+from hetuflow_core.errors import Denied, Invalid, NotFound, TooMany, Unauthenticated
 from hetuflow_core.identities import UserRequest
 from hetuflow_core.roles import Role
 from hetuflow_server.services.passwords import Passwords
+from hetuflow_server.services.user_sessions import UserSessions
 from tests.support.identities import PASSWORD, ROOT, SOURCE, Identities, log_in, make_user, one_server
 
 OTHER = "another password"
@@ -59,13 +60,45 @@ async def test_a_session_ends_with_logout_on_every_server(here: Identities) -> N
     me = await here.access.principal(answer.access_token)
     assert (await there.access.principal(answer.access_token)).id == me.id
     await here.logins.log_out(me)
-    here.access.forget_session(me)
+    here.access.forget_session(me.session_id)
     with pytest.raises(Unauthenticated):
         await here.access.principal(answer.access_token)
     with pytest.raises(Unauthenticated):
         await there.principal(answer.access_token)
     with pytest.raises(Unauthenticated):
         await here.logins.refresh(answer.refresh_token)
+
+
+@pytest.mark.usefixtures("ann")
+async def test_sessions_are_listed_and_ended_by_their_user_and_by_who_manages_users(here: Identities) -> None:
+    sessions = UserSessions(here.database)
+    await here.users.create(ROOT, UserRequest("bob", OTHER))
+    bob = await here.access.principal((await here.logins.log_in("bob", OTHER, SOURCE)).access_token)
+    first = await here.logins.log_in("ann", PASSWORD, "10.0.0.1")
+    ann = await here.access.principal((await here.logins.log_in("ann", PASSWORD, "10.0.0.2")).access_token)
+    page = {"before": None, "limit": 10, "cap": 10}
+
+    found, total = await sessions.list_sessions(ann, None, **page)
+    assert [(one.source, one.current) for one in found] == [("10.0.0.2", True), ("10.0.0.1", False)]
+    assert total == 2
+    assert (await sessions.list_sessions(ROOT, "ann", **page))[1] == 2
+    assert await sessions.list_sessions(ROOT, None, **page) == ([], 0), "who is not logged in has none"
+    with pytest.raises(Denied):
+        await sessions.list_sessions(bob, "ann", **page)
+    with pytest.raises(NotFound):
+        await sessions.end(bob, found[1].id)
+
+    await sessions.end(ann, found[1].id)
+    here.access.forget_session(found[1].id)
+    with pytest.raises(Unauthenticated):
+        await here.access.principal(first.access_token)
+    with pytest.raises(Unauthenticated):
+        await here.logins.refresh(first.refresh_token)
+    assert ann.session_id is not None
+    await sessions.end(ROOT, ann.session_id)
+    assert (await sessions.list_sessions(ROOT, "ann", **page))[0] == []
+    with pytest.raises(NotFound):
+        await sessions.end(ROOT, ann.session_id)
 
 
 @pytest.mark.usefixtures("ann")
