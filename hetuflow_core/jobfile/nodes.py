@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from hetuflow_core.errors import Fault, Invalid
@@ -117,7 +118,7 @@ def _node_of(value: Any, source: str, path: str, budget: Budget, depth: int) -> 
     if isinstance(value, WrittenNumber):
         return Node(_kept(value.value, source, path), written=value.written)
     if value is None or isinstance(value, (str, bool, int, float)):
-        return Node(_kept(value, source, path))
+        return Node(_kept(_as_written(value), source, path))
     if isinstance(value, (list, tuple)):
         return Node(
             tuple(
@@ -133,6 +134,17 @@ def _node_of(value: Any, source: str, path: str, budget: Budget, depth: int) -> 
             }
         )
     raise ValueError(f"holds a {type(value).__name__}, which JSON has no form for: write it as text.")
+
+
+def _as_written(value: Scalar) -> Scalar:
+    """A number of floating point again if it is one: PostgreSQL's JSON writes 1e30 with all its zeros."""
+    if isinstance(value, int) and abs(value) > LARGEST_INTEGER:
+        try:
+            number = float(value)
+        except OverflowError:
+            return value
+        return number if int(Decimal(repr(number))) == value else value
+    return value
 
 
 def _kept(value: Any, source: str, path: str) -> Any:

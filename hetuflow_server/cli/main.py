@@ -17,6 +17,7 @@ from hetuflow_server.cli.loading import load
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
     "diff": ("hetuflow_server.cli.apply:diff", "Show what applying files would change."),
+    "export": ("hetuflow_server.cli.export:export", "Write what there is as job files."),
     "schema": ("hetuflow_server.cli.schema:schema", "Print the JSON Schema of job files."),
     "job": ("hetuflow_server.cli.job:job_group", "List, show, make, change, run, pause and delete jobs."),
     "schedule": (

@@ -57,3 +57,24 @@ def test_diff_tells_by_its_exit_code_and_shows_what_follows(hetuflow: Shell) -> 
     hetuflow("diff", "-f", "b.yaml", code=2)
     assert "b.yaml" in hetuflow.stderr
     hetuflow("diff", "-f", "a.yaml", code=2, url="http://127.0.0.1:1")
+
+
+def test_what_is_exported_is_the_same(hetuflow: Shell) -> None:
+    mark = f"m{uuid4().hex[:10]}"
+    job = {"kind": "job", "labels": {"mark": mark}, "run": {"script": "true\n"}}
+    hetuflow.write(
+        "two.yaml",
+        {**job, "name": f"{mark}-a", "schedules": [{"name": "s", "every": "1h", "overlap": "skip"}]},
+        {**job, "name": f"{mark}-b", "timeout": "5m", "params": {"text": "1.10"}},
+    )
+    hetuflow("apply", "-f", "two.yaml")
+    hetuflow("job", "disable", f"{mark}-b")
+    shown = hetuflow("export", "-l", f"mark={mark}")
+    assert "# This job is disabled" in shown
+    written = (hetuflow.folder / "two.yaml").read_text(encoding="utf-8")
+    assert list(yaml.safe_load_all(shown)) == list(yaml.safe_load_all(written))
+    assert "2 files written" in hetuflow("export", "-l", f"mark={mark}", "-d", "out")
+    assert (hetuflow.folder / f"out/default/jobs/{mark}-a.yaml").exists()
+    assert hetuflow("diff", "-f", "out").startswith("2 unchanged")
+    assert len(json.loads(hetuflow("export", f"{mark}-a", "-k", "job", "-o", "json"))) == 1
+    hetuflow("export", "no-such-job", code=10)

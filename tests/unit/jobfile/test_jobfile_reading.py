@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -286,3 +287,18 @@ def test_raw_documents_know_their_file() -> None:
     assert parse_documents("a: 1", None, "jobs.yaml") == [
         RawDocument(raw, "jobs.yaml") for raw in [parse_documents("a: 1", None, "")[0].root]
     ]
+
+
+@pytest.mark.parametrize("number", [1e30, -1.6630266256734411e96, 1.7976931348623157e308])
+def test_large_floats_come_back_from_the_database_as_they_were(number: float) -> None:
+    """PostgreSQL gives them as whole numbers with all their zeros."""
+    stored = int(Decimal(repr(number)))
+    read = plain(raw_document({"a": stored}).root)["a"]
+    assert (type(read), read) == (float, number)
+
+
+def test_large_whole_numbers_are_refused() -> None:
+    with pytest.raises(Invalid):
+        raw_document({"a": 10**30 + 1})
+    with pytest.raises(Invalid):
+        raw_document({"a": 10**400})
