@@ -27,6 +27,7 @@ _COMPLETED: Final[Mapping[tuple[str, str], str]] = {
     ("", "agent"): "agent",
     ("", "task_id"): "task",
     ("", "run_id"): "run",
+    ("instance", "which"): "job",
     ("agent", "name"): "agent",
     ("backfill", "which"): "schedule",
     ("calendar", "name"): "calendar",

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import click
 
 from hetuflow_core.resources import Job
+from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.attending import attend
+from hetuflow_server.cli.choosing import (
+    all_option,
+    do_to_many,
+    dry_run_option,
+    label_option,
+    named_or_chosen,
+)
 from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.instants import parse_coming
 from hetuflow_server.cli.interrupts import Choice, on_interrupt_option
@@ -215,31 +224,49 @@ def run_job(
 
 
 @job_group.command("enable")
-@click.argument("name")
+@click.argument("name", nargs=-1)
+@label_option
+@all_option
+@dry_run_option
+@YES
 @server_command
-def enable_job(invocation: Invocation, name: str) -> None:
-    """Let a job's schedules fire again, from now on, and people run it.
+def enable_job(
+    invocation: Invocation,
+    *,
+    name: tuple[str, ...],
+    labels: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+) -> int:
+    """Let the schedules of jobs fire again, from now on, and people run them.
 
     Example: hetuflow job enable nightly-report
     """
-    with invocation.client() as client:
-        job = client.enable_job(named_job(invocation, client, name).id)
-    _tell(invocation, job, "is enabled")
+    return _switch(invocation, name, labels=labels, everything=everything, dry_run=dry_run, enabled=True)
 
 
 @job_group.command("disable")
-@click.argument("name")
+@click.argument("name", nargs=-1)
+@label_option
+@all_option
+@dry_run_option
+@YES
 @server_command
-def disable_job(invocation: Invocation, name: str) -> None:
-    """Let nothing new of a job begin.
+def disable_job(
+    invocation: Invocation,
+    *,
+    name: tuple[str, ...],
+    labels: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+) -> int:
+    """Let nothing new of jobs begin.
 
     What has been asked for or fired goes on; `hetuflow task cancel` ends it. Daemons stop.
 
-    Example: hetuflow job disable nightly-report
+    Example: hetuflow job disable -l team=data --dry-run
     """
-    with invocation.client() as client:
-        job = client.disable_job(named_job(invocation, client, name).id)
-    _tell(invocation, job, "is disabled")
+    return _switch(invocation, name, labels=labels, everything=everything, dry_run=dry_run, enabled=False)
 
 
 @job_group.command("delete")
@@ -260,6 +287,37 @@ def delete_job(invocation: Invocation, name: str) -> None:
         invocation.sure(f"Delete the job {job.namespace}/{job.name}{with_them}?")
         client.delete_job(job.id)
     invocation.tell_deleted("Job", f"{job.namespace}/{job.name}")
+
+
+def _switch(
+    invocation: Invocation,
+    names: Sequence[str],
+    *,
+    labels: Sequence[str],
+    everything: bool,
+    dry_run: bool,
+    enabled: bool,
+) -> int:
+    named_or_chosen(names, chosen=bool(labels), everything=everything, what="jobs")
+    with invocation.client() as client:
+        if not names:
+            act = partial(
+                client.switch_jobs,
+                enabled=enabled,
+                namespace=invocation.namespace,
+                labels=parse_labels(labels),
+            )
+            verb = "enabled" if enabled else "disabled"
+            return do_to_many(invocation, act, verb=verb, what="jobs", dry_run=dry_run)
+        if dry_run:
+            raise click.UsageError("--dry-run is for jobs that are chosen by options.")
+        switch = client.enable_job if enabled else client.disable_job
+        jobs = [switch(named_job(invocation, client, name).id) for name in names]
+    state = "is enabled" if enabled else "is disabled"
+    lines = [f"Job {job.namespace}/{job.name} {state}." for job in jobs]
+    shown = jobs[0] if len(jobs) == 1 else jobs
+    invocation.show(shown, human=lambda: ["\n".join(lines)], brief=[job.id for job in jobs])
+    return ExitCode.OK
 
 
 def _tell(invocation: Invocation, job: Job, state: str) -> None:

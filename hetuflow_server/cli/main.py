@@ -33,6 +33,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
         "List, stop, start, scale and restart daemons.",
     ),
     "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
+    "instance": (
+        "hetuflow_server.cli.instance:instance_group",
+        "List, show and end single attempts at tasks.",
+    ),
     "event": ("hetuflow_server.cli.event:event_group", "Emit, list, show and replay events."),
     "flow": (
         "hetuflow_server.cli.flow:flow_group",
@@ -85,7 +89,18 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 # How --help sorts them; one that is not named here stands at the end.
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "What runs": ("apply", "diff", "job", "task", "flow", "schedule", "backfill", "daemon", "event"),
+    "What runs": (
+        "apply",
+        "diff",
+        "job",
+        "task",
+        "instance",
+        "flow",
+        "schedule",
+        "backfill",
+        "daemon",
+        "event",
+    ),
     "What it needs": ("calendar", "limit", "secret", "webhook"),
     "How it goes": ("status", "audit", "doctor", "selftest"),
     "Who may": ("login", "logout", "whoami", "profile", "user", "key"),

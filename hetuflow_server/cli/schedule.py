@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
 
 import click
 
 from hetuflow_core.resources import Schedule
+from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.cli.backfill import backfill_schedule, find_schedule, which_argument
+from hetuflow_server.cli.choosing import all_option, do_to_many, dry_run_option, named_or_chosen
 from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table
@@ -17,6 +21,8 @@ from hetuflow_server.cli.loading import load
 from hetuflow_server.cli.naming import named_job
 from hetuflow_server.cli.new_job import schedule_document, timing_options
 from hetuflow_server.cli.schedule_next import schedule_next
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @click.group("schedule", commands=[schedule_next])
@@ -109,34 +115,46 @@ def edit_schedule(invocation: Invocation, which: str) -> None:
     _tell(invocation, changed, "is changed")
 
 
-@schedule_group.command("enable")
-@which_argument
-@server_command
-def enable_schedule(invocation: Invocation, which: str) -> None:
-    """Resume a schedule from now on.
+def _switch_options(command: F) -> F:
+    options: list[Callable[[Any], Any]] = [
+        click.argument("which", metavar="[JOB/NAME]...", nargs=-1),
+        click.option("--job", metavar="NAME", help="All of this job."),
+        click.option(
+            "--kind", type=click.Choice([kind.value for kind in ScheduleKind]), help="All of this kind."
+        ),
+        all_option,
+        dry_run_option,
+        YES,
+    ]
+    for option in reversed(options):
+        command = option(command)
+    return command
 
-    What it did not fire while it was disabled is not made up for; `backfill` does that.
+
+@schedule_group.command("enable")
+@_switch_options
+@server_command
+def enable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
+    """Resume schedules from now on.
+
+    What they did not fire while they were disabled is not made up for; `backfill` does that.
 
     Example: hetuflow schedule enable nightly-report/nightly
     """
-    with invocation.client() as client:
-        found = client.enable_schedule(find_schedule(invocation, client, which).id)
-    _tell(invocation, found, "is enabled" if found.job_enabled else "is enabled, but its job is disabled")
+    return _switch(invocation, enabled=True, **chosen)
 
 
 @schedule_group.command("disable")
-@which_argument
+@_switch_options
 @server_command
-def disable_schedule(invocation: Invocation, which: str) -> None:
-    """Let a schedule fire no more.
+def disable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
+    """Let schedules fire no more.
 
-    What it has fired goes on; a daemon stops.
+    What they have fired goes on; a daemon stops.
 
-    Example: hetuflow schedule disable nightly-report/nightly
+    Example: hetuflow schedule disable --job nightly-report --dry-run
     """
-    with invocation.client() as client:
-        found = client.disable_schedule(find_schedule(invocation, client, which).id)
-    _tell(invocation, found, "is disabled")
+    return _switch(invocation, enabled=False, **chosen)
 
 
 @schedule_group.command("delete")
@@ -155,6 +173,38 @@ def delete_schedule(invocation: Invocation, which: str) -> None:
         invocation.sure(f"Delete the schedule {found.namespace}/{found.job}/{found.name}?")
         client.delete_schedule(found.id)
     invocation.tell_deleted("Schedule", f"{found.namespace}/{found.job}/{found.name}")
+
+
+def _switch(
+    invocation: Invocation,
+    *,
+    which: Sequence[str],
+    job: str | None,
+    kind: str | None,
+    everything: bool,
+    dry_run: bool,
+    enabled: bool,
+) -> int:
+    named_or_chosen(which, chosen=bool(job or kind), everything=everything, what="schedules")
+    verb = "enabled" if enabled else "disabled"
+    with invocation.client() as client:
+        if not which:
+            act = partial(
+                client.switch_schedules, enabled=enabled, namespace=invocation.namespace, job=job, kind=kind
+            )
+            return do_to_many(invocation, act, verb=verb, what="schedules", dry_run=dry_run)
+        if dry_run:
+            raise click.UsageError("--dry-run is for schedules that are chosen by options.")
+        switch = client.enable_schedule if enabled else client.disable_schedule
+        found = [switch(find_schedule(invocation, client, one).id) for one in which]
+    lines = [
+        f"Schedule {one.namespace}/{one.job}/{one.name} is {verb}"
+        f"{', but its job is disabled' if enabled and not one.job_enabled else ''}."
+        for one in found
+    ]
+    shown = found[0] if len(found) == 1 else found
+    invocation.show(shown, human=lambda: ["\n".join(lines)], brief=[one.id for one in found])
+    return ExitCode.OK
 
 
 def _tell(invocation: Invocation, schedule: Schedule, state: str) -> None:

@@ -1,12 +1,28 @@
-"""`hetuflow task list | get | logs | cancel | retry`."""
+"""`hetuflow task list | get | logs | cancel | retry | priority | explain`."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 from uuid import UUID
 
 import click
 
-from hetuflow_core.states import TASK_TERMINAL, TaskStatus
+from hetuflow_core.bulk_resources import BulkResult
+from hetuflow_core.resources import TaskDetail
+from hetuflow_core.runtime.exit_codes import ExitCode
+from hetuflow_core.states import TASK_TERMINAL
+from hetuflow_server.cli.choosing import (
+    TaskChoice,
+    all_option,
+    chosen_tasks,
+    do_to_many,
+    dry_run_option,
+    named_or_chosen,
+    task_filter,
+)
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.instants import parse_since
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import all_namespaces_option, limit_option, page_size, take
@@ -16,8 +32,7 @@ from hetuflow_server.cli.task_explain import explain
 from hetuflow_server.cli.task_logs import STREAMS, LogWish, show_logs
 from hetuflow_server.cli.task_view import details, table
 
-# `running` is shown from the live instance and is no stored status.
-_STATUSES = ["running", *(status.value for status in TaskStatus)]
+_ids_argument = click.argument("task_id", metavar="[ID]...", nargs=-1, type=click.UUID)
 
 
 @click.group("task")
@@ -30,30 +45,23 @@ task_group.add_command(explain)
 
 
 @task_group.command("list")
-@click.option("--status", type=click.Choice(_STATUSES), help="Only those that are.")
-@click.option("--job", metavar="NAME", help="Only those of this job.")
-@click.option("--since", metavar="TIME", help="Only newer ones: 2h, 3d or 2026-07-01T00:00:00Z.")
+@task_filter
+@click.option("--oldest-first", is_flag=True, help="Instead of newest first.")
 @limit_option
 @all_namespaces_option
 @server_command
 def list_tasks(
-    invocation: Invocation,
-    *,
-    status: str | None,
-    job: str | None,
-    since: str | None,
-    all_namespaces: bool,
-    limit: int,
+    invocation: Invocation, /, *, oldest_first: bool, all_namespaces: bool, limit: int, **chosen: Any
 ) -> None:
     """List tasks, newest first.
 
     Example: hetuflow task list --job nightly-report --status failed --since 1d
     """
-    after = None if since is None else parse_since(since, invocation.clock.now())
+    choice = chosen_tasks(invocation, **chosen)
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
         tasks = client.tasks(
-            namespace=namespace, job=job, status=status, since=after, page_size=page_size(limit)
+            namespace=namespace, oldest_first=oldest_first, page_size=page_size(limit), **choice.asked()
         )
         found = take(invocation, tasks, limit)
     invocation.show(found, human=lambda: [table(found)], brief=[task.id for task in found])
@@ -110,39 +118,107 @@ def logs(
 
 
 @task_group.command("cancel")
-@click.argument("task_id", metavar="ID", type=click.UUID)
+@_ids_argument
+@task_filter
+@all_option
+@dry_run_option
+@YES
 @server_command
-def cancel(invocation: Invocation, task_id: UUID) -> None:
-    """Cancel a task.
+def cancel(
+    invocation: Invocation,
+    /,
+    *,
+    task_id: tuple[UUID, ...],
+    everything: bool,
+    dry_run: bool,
+    **chosen: Any,
+) -> int:
+    """Cancel tasks: those that are named, or all that are chosen by options and have not ended.
 
-    What runs is sent SIGTERM, and SIGKILL after the job's kill_grace.
+    What runs is sent SIGTERM, and SIGKILL after the job's kill_grace. Many are counted and asked about first;
+    scripts need --yes for them.
 
-    Example: hetuflow task cancel 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    Example: hetuflow task cancel --job nightly-report --status pending --dry-run
     """
+    choice = chosen_tasks(invocation, **chosen)
+    named_or_chosen(task_id, chosen=not choice.says_nothing, everything=everything, what="tasks by their ids")
     with invocation.client() as client:
-        task = client.cancel(task_id)
-    state = task.status if task.status in TASK_TERMINAL else f"{task.status} and told to stop"
-    invocation.show(
-        task, human=lambda: [f"Task {task.id} of {task.namespace}/{task.job} is {state}."], brief=[task.id]
-    )
+        if not task_id:
+            act = _on_many(client.cancel_many, invocation, choice)
+            return do_to_many(invocation, act, verb="cancelled", what="tasks", dry_run=dry_run)
+        if dry_run:
+            raise click.UsageError("--dry-run is for tasks that are chosen by options.")
+        tasks = [client.cancel(one) for one in task_id]
+    _tell(invocation, tasks, [f"is {_cancelled(task)}." for task in tasks])
+    return ExitCode.OK
 
 
 @task_group.command("retry")
-@click.argument("task_id", metavar="ID", type=click.UUID)
+@_ids_argument
+@task_filter
+@all_option
+@dry_run_option
+@YES
 @server_command
-def retry(invocation: Invocation, task_id: UUID) -> None:
-    """Run an ended task once more, as a new task.
+def retry(
+    invocation: Invocation,
+    /,
+    *,
+    task_id: tuple[UUID, ...],
+    everything: bool,
+    dry_run: bool,
+    **chosen: Any,
+) -> int:
+    """Run ended tasks once more, as new tasks: those that are named, or all that are chosen by options.
 
-    The new task has the job version and the params of the old one.
+    A new task has the job version and the params of the old one. Of those chosen by options, what was
+    repeated before is left alone. Many are counted and asked about first; scripts need --yes for them.
 
-    Example: hetuflow task retry 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
+    Example: hetuflow task retry --job nightly-report --status failed --since 1d
+    """
+    choice = chosen_tasks(invocation, **chosen)
+    named_or_chosen(task_id, chosen=not choice.says_nothing, everything=everything, what="tasks by their ids")
+    with invocation.client() as client:
+        if not task_id:
+            act = _on_many(client.retry_many, invocation, choice)
+            return do_to_many(invocation, act, verb="repeated", what="tasks", dry_run=dry_run)
+        if dry_run:
+            raise click.UsageError("--dry-run is for tasks that are chosen by options.")
+        tasks = [client.retry(one) for one in task_id]
+    _tell(invocation, tasks, [f"repeats {task.retry_of}; it is {task.status}." for task in tasks])
+    return ExitCode.OK
+
+
+@task_group.command("priority")
+@click.argument("task_id", metavar="ID", type=click.UUID)
+@click.argument("priority", type=click.IntRange(0, 1000))
+@server_command
+def set_priority(invocation: Invocation, task_id: UUID, priority: int) -> None:
+    """Have a task that waits taken sooner or later: from 0 to 1000, higher first.
+
+    Example: hetuflow task priority 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f 900
     """
     with invocation.client() as client:
-        task = client.retry(task_id)
-    invocation.show(
-        task,
-        human=lambda: [
-            f"Task {task.id} of {task.namespace}/{task.job} repeats {task_id}; it is {task.status}."
-        ],
-        brief=[task.id],
-    )
+        task = client.set_priority(task_id, priority)
+    _tell(invocation, [task], [f"has priority {task.priority} now."])
+
+
+def _on_many(
+    call: Callable[..., BulkResult], invocation: Invocation, choice: TaskChoice
+) -> Callable[..., BulkResult]:
+    # A namespace alone is a choice for the server: whoever wants all of it has said so.
+    return partial(call, namespace=invocation.namespace, **choice.asked())
+
+
+def _cancelled(task: TaskDetail) -> str:
+    return task.status if task.status in TASK_TERMINAL else f"{task.status} and told to stop"
+
+
+def _tell(invocation: Invocation, tasks: Sequence[TaskDetail], said: Sequence[str]) -> None:
+    lines = [
+        f"Task {task.id} of {task.namespace}/{task.job} {what}"
+        for task, what in zip(tasks, said, strict=True)
+    ]
+    # One is shown as one, so that scripts that name one get what they always got.
+    shown = tasks[0] if len(tasks) == 1 else list(tasks)
+    invocation.show(shown, human=lambda: ["\n".join(lines)], brief=[task.id for task in tasks])

@@ -43,7 +43,7 @@ def test_every_command_has_an_example_that_is_one_of_it(path: tuple[str, ...]) -
     example = example_of(VERBS[path])
     assert example is not None, "say `Example: hetuflow …` at the end of its help"
     words = called(example)
-    aliases = {("schedule", "backfill"): ["backfill", "create"]}
+    aliases = {("schedule", "backfill"): ["backfill", "create"], ("instance", "logs"): ["task", "logs"]}
     wanted = aliases.get(path, list(path))
     assert words[: len(wanted)] == wanted, example
     parsed(words)
