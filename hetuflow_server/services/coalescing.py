@@ -1,4 +1,7 @@
-"""Coalescing: requests that arrive while one is under way share the next transaction; idle, nothing waits."""
+"""Coalescing: requests that arrive while one is under way share the next transaction; idle, nothing waits.
+
+Under load a transaction waits a little for more of them: what it costs beside its rows is shared by more.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,32 @@ from typing import Generic, TypeVar
 
 from hetuflow_core.errors import DatabaseUnreachable
 
+# How long a batch waits for others, as a share of what the last one took, and at most.
+_SHARE = 0.5
+_LONGEST_GATHERING = 0.002
+_STILL_BUSY = 0.01
 # How often a request that may succeed next time is tried on its own.
 _TRIES = 3
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+
+
+class Gathering:
+    """How long the next transaction waits for others to share it: not at all while each comes alone."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._ended = 0.0
+
+    def pause(self, now: float) -> float:
+        """Return how many seconds to wait; what there was to share before a time of rest tells nothing."""
+        return self._seconds if now - self._ended < _STILL_BUSY else 0.0
+
+    def note(self, requests: int, began: float, ended: float) -> None:
+        """A transaction has served so many requests."""
+        self._seconds = min(_SHARE * (ended - began), _LONGEST_GATHERING) if requests > 1 else 0.0
+        self._ended = ended
 
 
 class Coalescer(Generic[Q, A]):
@@ -36,6 +60,7 @@ class Coalescer(Generic[Q, A]):
         self._again = again
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._serving: asyncio.Task[None] | None = None
+        self._gathering = Gathering()
 
     async def ask(self, request: Q) -> A:
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
@@ -45,12 +70,17 @@ class Coalescer(Generic[Q, A]):
         return await answer
 
     async def _serve_all(self) -> None:
+        now = asyncio.get_running_loop().time
         while self._waiting:
+            if pause := self._gathering.pause(now()):
+                await asyncio.sleep(pause)
             batch = self._take_batch()
             # Whoever has gone meanwhile is not served: nobody would hear the answer.
             batch = [(request, answer) for request, answer in batch if not answer.done()]
             if batch:
+                began = now()
                 await self._serve_batch(batch)
+                self._gathering.note(len(batch), began, now())
 
     def _take_batch(self) -> list[tuple[Q, asyncio.Future[A]]]:
         weight = count = 0

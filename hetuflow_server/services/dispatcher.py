@@ -20,6 +20,7 @@ from hetuflow_core.placement import RunningJob
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.askers import NOTHING, Asker, Dealt
 from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.coalescing import Gathering
 from hetuflow_server.services.dealing import Dealer
 from hetuflow_server.services.heads import KnownHeads
 from hetuflow_server.services.job_versions import JobVersions
@@ -77,6 +78,7 @@ class Dispatcher:
         self._next_due: datetime | None = None
         self._running: asyncio.Task[None] | None = None
         self._stopped = False
+        self._gathering = Gathering()
         hints.listen(self._on_hints)
 
     async def start(self) -> None:
@@ -147,6 +149,8 @@ class Dispatcher:
     async def _run(self) -> None:
         while True:
             await self._await_kick()
+            if pause := self._gathering.pause(self._clock.monotonic()):
+                await asyncio.sleep(pause)
             self._kicked.clear()
             if not self._waiting:
                 continue
@@ -189,6 +193,7 @@ class Dispatcher:
 
     async def _round(self) -> bool:
         """Deal what there is; return whether another round may find more."""
+        began = self._clock.monotonic()
         newcomers = self._waiting.newcomers()
         # What is reserved here may be forgotten by a crash: its start would then be refused.
         async with self._database.transaction(Lane.FORGETFUL) as connection:
@@ -202,6 +207,7 @@ class Dispatcher:
                 dealt, full = await self._claim(connection)
                 claimed |= dealt
         self._waiting.note_look(newcomers)
+        self._gathering.note(len(claimed), began, self._clock.monotonic())
         gone = []
         for asker, rows in claimed.items():
             full = full or len(rows) == asker.free

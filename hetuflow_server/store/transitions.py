@@ -345,8 +345,9 @@ _END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 # An end in success asks nothing: the task is written, which locks it, and the instance moves. What this does
 # not end (because its task has ended, is not where its id says, or belongs to a flow, whose run has to be
 # locked first) is left to `finish`. Both are met in the order of their ids, and no instance before all tasks.
-# Ids have a least value and no greatest one: a range of them would look like a good way to find the rows, and
-# be gone through once for each.
+# The range of ids leaves out partitions. Said plainly it would look like a good way to find the rows, on
+# tables that are almost empty when the plan is made, and be gone through once for each of them.
+_WITHIN = "t.id >= %(first)s AND (t.id < %(last)s OR t.id = %(last)s)"
 _SUCCEED = f"""
 WITH r AS MATERIALIZED (
   SELECT i.task_id, r.* FROM unnest(
@@ -361,7 +362,7 @@ written AS (
   UPDATE sched_task t
   SET status = 'succeeded', reason = r.reason, attempts = t.attempts + 1, exit_code = r.exit_code,
       output = r.output::jsonb, finished_at = clock_timestamp()
-  FROM r WHERE t.id = r.task_id AND t.id >= %(first)s AND t.status IN ('pending', 'waiting_retry')
+  FROM r WHERE t.id = r.task_id AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')
   RETURNING r.*),
 ended AS (
   DELETE FROM sched_task_instance i USING (SELECT * FROM written ORDER BY id) AS r
@@ -385,9 +386,9 @@ async def succeed(connection: Connection, endings: Sequence[Ending]) -> list[End
     Whoever ended one of them otherwise while its task was waited for has changed what this was decided by:
     then nothing is returned, and the transaction is undone.
     """
-    first, _ = range_of(ending.instance_id for ending in endings)
+    first, last = range_of(ending.instance_id for ending in endings)
     rows = await connection.exec_driver_sql(
-        _SUCCEED, {**transpose(Ending, endings), "first": first}, binary=True
+        _SUCCEED, {**transpose(Ending, endings), "first": first, "last": last}, binary=True
     )
     ended = [Ended(*row[1:]) for row in rows if row[1] is not None]
     if rows[0][0] != len(ended):
@@ -493,8 +494,7 @@ async def mark_overlapped(connection: Connection, ids: Sequence[UUID]) -> None:
     )
 
 
-# For the range without an end see `_SUCCEED`.
-_WRITE_TASKS = """
+_WRITE_TASKS = f"""
 UPDATE sched_task t
 SET status = c.status, reason = c.reason, seq = c.seq, attempts = c.attempts, losses = c.losses,
     exit_code = c.exit_code, output = c.output::jsonb, due_at = greatest(t.due_at, c.due_at),
@@ -504,14 +504,16 @@ FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::int
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
             %(due_at)s::timestamptz[], %(output)s::text[])
   AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
-WHERE t.id = c.id AND t.id >= %(first)s AND t.status IN ('pending', 'waiting_retry')"""
+WHERE t.id = c.id AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')"""
 
 
 async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:
     """Write what became of tasks that the caller has locked."""
     if changes:
-        first, _ = range_of(change.id for change in changes)
-        await connection.exec_driver_sql(_WRITE_TASKS, {**transpose(TaskChange, changes), "first": first})
+        first, last = range_of(change.id for change in changes)
+        await connection.exec_driver_sql(
+            _WRITE_TASKS, {**transpose(TaskChange, changes), "first": first, "last": last}
+        )
 
 
 def _pairs(held: Sequence[tuple[UUID, UUID]]) -> dict[str, Any]:

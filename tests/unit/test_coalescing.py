@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hetuflow_server.services.coalescing import Coalescer
+from hetuflow_server.services.coalescing import Coalescer, Gathering
 
 
 class Desk:
@@ -72,3 +72,25 @@ async def test_who_has_gone_is_not_served() -> None:
     assert (await first, await last) == (10, 30)
     with pytest.raises(asyncio.CancelledError):
         await gone
+
+
+@pytest.mark.parametrize(
+    ("requests", "took", "rest", "pause"),
+    [
+        # Whoever comes alone does not wait, nor does the next.
+        (1, 0.003, 0.0, 0.0),
+        (0, 0.003, 0.0, 0.0),
+        # Half as long as the one before, and never for long.
+        (2, 0.003, 0.0, 0.0015),
+        (40, 0.5, 0.001, 0.002),
+        # What was shared a while ago tells nothing of now.
+        (40, 0.5, 0.02, 0.0),
+    ],
+)
+def test_a_transaction_waits_for_others_only_if_the_last_was_shared(
+    requests: int, took: float, rest: float, pause: float
+) -> None:
+    gathering = Gathering()
+    assert gathering.pause(100.0) == 0.0
+    gathering.note(requests, 100.0, 100.0 + took)
+    assert gathering.pause(100.0 + took + rest) == pytest.approx(pause)
