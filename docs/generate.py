@@ -18,7 +18,7 @@ from hetuflow_core.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permis
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.config_render import reference, template
 from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
-from hetuflow_server.cli import reference as commands
+from hetuflow_server.cli import outcome, reference as commands
 from hetuflow_server.cli.main import hetuflow
 from hetuflow_server.settings import ServerSettings
 
@@ -33,6 +33,14 @@ one sentence to standard error. The last column has the codes the REST API gives
 
 | exit code | meaning | error codes |
 |---|---|---|"""
+
+_WAITED_HEAD = """
+## Of a task that is waited for
+
+`hetuflow job run` with `--wait` or `--logs` passes the task's own end on, as a shell would:
+
+| exit code | the task |
+|---|---|"""
 
 _PERMISSIONS_HEAD = """# Permissions
 
@@ -79,7 +87,8 @@ def exit_codes() -> str:
     for error in sorted(_all_errors(), key=lambda one: one.code):
         names[exit_code_for(error(""))].append(f"`{error.code}`")
     rows = [f"| {code.value} | {code.description} | {', '.join(names[code])} |" for code in ExitCode]
-    return "\n".join([_EXIT_CODES_HEAD, *rows, ""])
+    waited = [f"| {code} | {meaning} |" for code, meaning in outcome.MEANINGS.items()]
+    return "\n".join([_EXIT_CODES_HEAD, *rows, _WAITED_HEAD, *waited, ""])
 
 
 def _all_errors() -> Iterator[type[HetuflowError]]:

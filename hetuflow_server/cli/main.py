@@ -89,9 +89,8 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 
 # How --help sorts them; one that is not named here stands at the end.
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
+    "Files": ("apply", "diff", "export", "schema"),
     "What runs": (
-        "apply",
-        "diff",
         "job",
         "task",
         "instance",
@@ -164,10 +163,14 @@ def hetuflow() -> None:
     """
 
 
+def spare_imports() -> None:
+    """Let httpx do without its own command, for which it would load rich and pygments; it can."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None stands for "not to be had"
+
+
 def main() -> None:
     arguments = sys.argv[1:]
-    # httpx has a command of its own and loads rich and pygments for it; it does without when it has to.
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None stands for "not to be had"
+    spare_imports()
 
     def run() -> int:
         result = hetuflow.main(arguments, prog_name="hetuflow", standalone_mode=False)

@@ -22,17 +22,24 @@ EXIT_CODES: Final[Mapping[str, int]] = {
     TaskStatus.CANCELLED: CANCELLED,
 }
 
-# For --help.
-EXPLAINED: Final = """\
-\b
-With --wait or --logs the exit code is the task's own:
-  0         succeeded or skipped
-  N         failed with exit code N (1 if it has none)
-  124       failed because it took too long
-  128+N     failed because signal N ended it
-  143       cancelled
-  130       you pressed Ctrl-C and left the task to itself
-"""
+# For --help and the reference page.
+MEANINGS: Final[Mapping[str, str]] = {
+    "0": "succeeded or was skipped",
+    "N": "failed with exit code N; 1 if it has none",
+    str(TIMED_OUT): "failed because it took too long",
+    "128+N": "failed because signal N ended it",
+    str(CANCELLED): "was cancelled",
+    str(int(ExitCode.INTERRUPTED)): "goes on: you pressed Ctrl-C and left it to itself",
+}
+
+EXPLAINED: Final = "\n".join(
+    [
+        "\b",
+        "With --wait or --logs the exit code is the task's own, which",
+        *(f"  {code:<9} {meaning}" for code, meaning in MEANINGS.items()),
+        "",
+    ]
+)
 
 
 def exit_code_of(task: TaskDetail) -> int:

@@ -58,7 +58,7 @@ def use_profile(invocation: Invocation, name: str) -> None:
 @click.argument("name", required=False)
 @server_command
 def show_profile(invocation: Invocation, name: str | None) -> None:
-    """Show a profile, or the one in use, and who the server takes you for.
+    """Show a profile, or the one in use; `hetuflow whoami` asks its server.
 
     Example: hetuflow profile show
     """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -11,7 +12,7 @@ import pytest
 
 from hetuflow_core.resources import TaskDetail, TaskInstance
 from hetuflow_core.states import TASK_TERMINAL
-from hetuflow_server.cli.outcome import EXPLAINED, exit_code_of, final_line
+from hetuflow_server.cli.outcome import EXPLAINED, MEANINGS, exit_code_of, final_line
 
 ID = UUID("01890f3e-7b3c-7cc0-98c4-dc0c0c07398f")
 AT = datetime(2026, 7, 1, tzinfo=UTC)
@@ -84,3 +85,10 @@ def test_every_fixed_code_is_explained() -> None:
 )
 def test_final_line(task: TaskDetail, line: str) -> None:
     assert final_line(task) == f"Task {ID} of default/etl {line}"
+
+
+def test_the_guide_tells_of_every_code() -> None:
+    guide = (Path(__file__).parents[3] / "docs/guide/commands.md").read_text(encoding="utf-8")
+    for code, meaning in MEANINGS.items():
+        assert f"| {code} | {meaning} |" in guide
+        assert f"  {code:<9} {meaning}" in EXPLAINED
