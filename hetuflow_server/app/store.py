@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from hetuflow_server.services.capacity import Capacity
@@ -33,6 +33,8 @@ async def open_store(settings: DatabaseSettings) -> AsyncIterator[Database]:
 
 
 @asynccontextmanager
-async def open_doctor(settings: DatabaseSettings) -> AsyncIterator[Doctor]:
+async def open_doctor(
+    settings: DatabaseSettings, key_ids: Sequence[str] | None = None
+) -> AsyncIterator[Doctor]:
     async with open_store(settings) as database:
-        yield Doctor(database, Capacity(PlacementClasses()), JobVersions())
+        yield Doctor(database, Capacity(PlacementClasses()), JobVersions(), key_ids)

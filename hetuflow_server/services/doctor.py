@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-import msgspec
-
 from hetuflow_core import ids
 from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.services.capacity import Capacity
+from hetuflow_server.services.doctor_rounds import Rounds
+from hetuflow_server.services.findings import BATCH, Finding, sentence
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.store import (
     birth_transitions,
@@ -26,28 +26,14 @@ from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Ending, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LockedTask
 
-_BATCH = 200
-_SHOWN = 5
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One kind of thing that is not as it should be."""
-
-    check: str
-    message: str
-    count: int
-    repaired: int = 0
-
-    @property
-    def left(self) -> int:
-        return self.count - self.repaired
-
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
     database: Database
     capacity: Capacity
     versions: JobVersions
+    # Ids of the keys that secrets may be encrypted with; None: they are not known here.
+    key_ids: Sequence[str] | None = None
 
     async def examine(self, *, repair: bool) -> list[Finding]:
         """Return what was found, at most a batch of each kind, and how much of it was put right."""
@@ -56,6 +42,7 @@ class Doctor:
             await self._tasks_without_instance(repair=repair),
             await self._instances_without_task(repair=repair),
             await self._instances_without_job(),
+            *await Rounds(self.database, self.capacity, self.key_ids).examine(repair=repair),
         ]
         return [finding for finding in found if finding.count]
 
@@ -69,23 +56,23 @@ class Doctor:
                 await limits.correct(connection, {one.scope: one.under_way for one in wrong})
         told = [f"{one.scope.name} says {one.in_use}, {one.under_way} are under way" for one in wrong]
         return Finding(
-            "limit_counts", _sentence("Counts of limits are wrong", told), len(wrong), repair * len(wrong)
+            "limit_counts", sentence("Counts of limits are wrong", told), len(wrong), repair * len(wrong)
         )
 
     async def _tasks_without_instance(self, *, repair: bool) -> Finding:
         async with self.database.transaction() as connection:
-            found = await checkup.tasks_without_instance(connection, _BATCH)
+            found = await checkup.tasks_without_instance(connection, BATCH)
             repaired = await self._revive(connection, found) if found and repair else 0
         return Finding(
             "tasks_without_instance",
-            _sentence("Tasks are unfinished and have no instance", found),
+            sentence("Tasks are unfinished and have no instance", found),
             len(found),
             repaired,
         )
 
     async def _instances_without_task(self, *, repair: bool) -> Finding:
         async with self.database.transaction() as connection:
-            found = await checkup.instances_without_task(connection, _BATCH)
+            found = await checkup.instances_without_task(connection, BATCH)
             repaired = 0
             if found and repair:
                 endings = [Ending(id_, None, InstanceStatus.CANCELLED, reason="stranded") for id_ in found]
@@ -94,17 +81,17 @@ class Doctor:
                 repaired = len(ended)
         return Finding(
             "instances_without_task",
-            _sentence("Instances are in the queue whose task has ended or is gone", found),
+            sentence("Instances are in the queue whose task has ended or is gone", found),
             len(found),
             repaired,
         )
 
     async def _instances_without_job(self) -> Finding:
         async with self.database.transaction() as connection:
-            found = await checkup.instances_without_job(connection, _BATCH)
+            found = await checkup.instances_without_job(connection, BATCH)
         return Finding(
             "instances_without_job",
-            _sentence("Instances have lost their job version or class, so cancel their tasks", found),
+            sentence("Instances have lost their job version or class, so cancel their tasks", found),
             len(found),
         )
 
@@ -167,8 +154,3 @@ def _instance(task: LockedTask, version: JobVersion, seq: int, params: dict[str,
         held_reason=version.held_at_first,
         flow_run_id=task.flow_run_id,
     )
-
-
-def _sentence(what: str, named: Sequence[object]) -> str:
-    shown = ", ".join(map(str, named[:_SHOWN]))
-    return f"{what}: {shown}{', …' if len(named) > _SHOWN else ''}."
