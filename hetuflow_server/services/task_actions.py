@@ -83,7 +83,7 @@ class TaskActions:
     async def _run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> Made:
         if not 1 <= len(requests) <= MOST_RUNS:
             raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.reading(Lane.PLANNED) as connection:
             row = await job_store.job_by_id(connection, job_id)
         if row is None or not principal.sees(row.namespace):
             raise NotFound("There is no such job.", code="job.not_found")
@@ -97,7 +97,7 @@ class TaskActions:
             first = [first_instance(task, version, None) for task in new]
             async with self._database.single(Lane.PLANNED) as connection:
                 note_tasks(version, new)
-                made = Made(version, new, await birth_transitions.create(connection, new, first))
+                made = Made(version, new, await birth_transitions.create(connection, new, first, last=True))
             self._hints.give(arrivals(first))
             return made
         return await self._run_in_steps(principal, version, requests, new)

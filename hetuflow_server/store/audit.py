@@ -81,11 +81,10 @@ class AuditFilter:
     until: datetime | None = None
 
 
-async def record_deed(connection: Connection, deed: Deed) -> None:
-    """Before the commit: write down what this transaction has done, if it has done anything."""
+def entry_of(deed: Deed) -> tuple[str, dict[str, Any]]:
+    """What writes down, before the commit, what this transaction has done, if it has done anything."""
     changes = deed.changes or [Change("request", deed.target, deed.namespace)]
-    values = _values(deed, changes, DONE, deed.detail)
-    await connection.exec_driver_sql(_INSERT_IF_ANYTHING_WAS_DONE, values)
+    return _INSERT_IF_ANYTHING_WAS_DONE, _values(deed, changes, DONE, deed.detail)
 
 
 async def record_denial(connection: Connection, deed: Deed, detail: dict[str, Any]) -> None:

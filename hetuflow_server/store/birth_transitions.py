@@ -72,11 +72,18 @@ async def create(
     connection: Connection,
     tasks: Sequence[NewTask],
     instances: Sequence[NewInstance],
+    *,
+    last: bool = False,
 ) -> dict[UUID, datetime]:
-    """Insert tasks and their first instances; return those tasks that were not there already, and when."""
+    """Insert tasks and their first instances; return those tasks that were not there already, and when.
+
+    `last` commits with it, in one round trip, unless concurrency keys want more than one statement.
+    """
     columns = {f"task.{name}": column for name, column in transpose(NewTask, tasks).items()}
     if not any(instance.concurrency_key for instance in instances):
-        created = await connection.exec_driver_sql(_CREATE, columns | transpose(NewInstance, instances))
+        created = await connection.exec_driver_sql(
+            _CREATE, columns | transpose(NewInstance, instances), last=last
+        )
         return dict(created)
     new: dict[UUID, datetime] = dict(await connection.exec_driver_sql(_NEW_TASKS, columns))
     await create_instances(connection, [instance for instance in instances if instance.task_id in new])

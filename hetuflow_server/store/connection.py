@@ -24,6 +24,8 @@ from hetuflow_server.store.dialogue import Dialogue
 from hetuflow_server.store.statements import Key, Prepared, translated
 
 V = TypeVar("V")
+# A statement with its parameters, made when it is needed.
+Closing = Callable[[], tuple[str, Mapping[str, Any]] | None]
 
 _MOST_PREPARED = 300
 # The plan of a prepared statement does not fit the tables any more, or it is not prepared after all.
@@ -110,10 +112,16 @@ class Rows(list[Any]):
 class Connection:
     """What a transaction hands out; callers pass it on to the store's verbs and never look inside."""
 
-    __slots__ = ("_session",)
+    __slots__ = ("_closing", "_session")
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, closing: Closing | None = None) -> None:
+        """`closing` says what has to be executed before the commit of a `last` statement."""
         self._session: Session | None = session
+        self._closing = closing
+
+    @property
+    def over(self) -> bool:
+        return self._session is None
 
     async def exec_driver_sql(
         self,
@@ -129,9 +137,11 @@ class Connection:
         commits with it, in the same round trip: nothing may follow in this transaction.
         """
         session = self._open()
+        closing = None
         if last:
             self._session = None
-        return await session.execute(statement, parameters, binary=binary, last=last)
+            closing = self._closing and self._closing()
+        return await session.execute(statement, parameters, binary=binary, last=last, closing=closing)
 
     async def copy(self, statement: str, rows: bytes) -> None:
         """Execute `COPY … FROM STDIN` with these rows."""
@@ -168,8 +178,8 @@ class Session:
         # Whether statements are each a transaction of their own, and whether one of several has begun.
         self._single = False
         self._begun = False
-        # The place of the answer to a preparation under way, and the name it is for.
-        self._preparing: tuple[int, bytes] | None = None
+        # Of preparations under way: the place of the answer, the name and what it is for.
+        self._preparing: list[tuple[int, bytes, Key]] = []
 
     @property
     def closed(self) -> bool:
@@ -183,22 +193,35 @@ class Session:
         self._single = single
 
     async def execute(
-        self, statement: str, parameters: Mapping[str, Any] | None, *, binary: bool, last: bool = False
+        self,
+        statement: str,
+        parameters: Mapping[str, Any] | None,
+        *,
+        binary: bool,
+        last: bool = False,
+        closing: tuple[str, Mapping[str, Any]] | None = None,
     ) -> Rows:
-        """Execute one statement: a transaction begins with its first and is committed with its `last`."""
+        """Execute one statement: a transaction begins with its first and is committed with its `last`.
+
+        `closing` is executed between the last one and the commit, if it is a transaction that ends with it.
+        """
         dialogue = self._dialogue
+        ends = last and not self._single
         # Before anything is said: what cannot be adapted is an error of its own.
         spoken = self._adapted(statement, parameters)
+        also = self._adapted(*closing) if closing and ends else None
         self._say_beforehand()
         if not (self._single or self._begun):
             dialogue.say(b"BEGIN")
             self._begun = True
         place = self._say(spoken, binary=binary)
-        ends = last and not self._single
+        if also is not None:
+            self._say(also, binary=False)
         if ends:
             dialogue.say(b"COMMIT")
         dialogue.sync()
-        rows = self._read((await self._exchange(spoken.key))[place], binary=binary)
+        keys = [spoken.key] if also is None else [spoken.key, also.key]
+        rows = self._read((await self._exchange(keys))[place], binary=binary)
         if ends:
             self._begun = False
         return rows
@@ -255,21 +278,21 @@ class Session:
             name = self._prepared.worth_preparing(key)
             if name is None:
                 return self._dialogue.say(text, values, key[1], formats, binary=binary)
-            self._preparing = (self._dialogue.prepare(name, text, key[1]), name)
+            self._preparing.append((self._dialogue.prepare(name, text, key[1]), name, key))
         return self._dialogue.say_prepared(name, values, formats, binary=binary)
 
-    async def _exchange(self, key: Key | None = None) -> list[PGresult]:
-        preparing, self._preparing = self._preparing, None
+    async def _exchange(self, keys: Sequence[Key] = ()) -> list[PGresult]:
+        preparing, self._preparing = self._preparing, []
         answers = await self._dialogue.exchange()
-        if key is not None and preparing is not None:
-            place, name = preparing
+        for place, name, key in preparing:
             if answers[place].status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.note(key, name)
                 self._beforehand += [b"DEALLOCATE " + gone for gone in self._prepared.surplus()]
         error = self._dialogue.failure(answers)
         if error is not None:
-            if key is not None and error.sqlstate in _UNUSABLE:
-                self._prepared.forget(key)
+            if error.sqlstate in _UNUSABLE:
+                for key in keys:
+                    self._prepared.forget(key)
             raise error
         return answers
 

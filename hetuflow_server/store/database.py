@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import psycopg
 
 from hetuflow_server.store.address import libpq_url
-from hetuflow_server.store.audit import record_deed
+from hetuflow_server.store.audit import entry_of
 from hetuflow_server.store.connection import Connection, Lane, Session
 from hetuflow_server.store.deeds import Deed, current_deed
 from hetuflow_server.store.envelope import Envelope, Part
@@ -79,6 +79,10 @@ class Database:
         """Open one transaction around everything that this deed does from now on."""
         return Sealing(Transaction(self._pool, Lane.ORDINARY, single=False), deed)
 
+    def reading(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection for single statements that change nothing, of which there is nothing to tell."""
+        return _part_of(current_deed()) or Transaction(self._pool, lane, single=True)
+
     def single(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection whose statements are each a transaction: one round trip instead of three.
 
@@ -119,8 +123,13 @@ class Transaction:
     async def __aenter__(self) -> Connection:
         self._session = await self._pool.borrow(self._lane)
         self._session.enter(self._lane, single=self._single)
-        self._connection = Connection(self._session)
+        self._connection = Connection(self._session, self._entry)
         return self._connection
+
+    def _entry(self) -> tuple[str, dict[str, Any]] | None:
+        """What has to be written before the commit; whether it is a deed may be known only then."""
+        deed = None if self._single else current_deed()
+        return entry_of(deed) if deed is not None and deed.mutates else None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -128,8 +137,9 @@ class Transaction:
         broken = True
         deed = None if self._single else current_deed()
         try:
-            if error is None and deed is not None and deed.mutates:
-                await record_deed(self._connection, deed)
+            if error is None and not self._connection.over and (entry := self._entry()) is not None:
+                # The commit travels with it.
+                await Connection(self._session).exec_driver_sql(*entry, last=True)
             self._connection.end()
             if not self._single:
                 await (self._session.commit() if error is None else self._session.rollback())

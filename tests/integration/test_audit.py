@@ -22,6 +22,7 @@ from hetuflow_server.store import audit as store
 from hetuflow_server.store.audit_partitions import AUDIT, AuditPartitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.deeds import Deed, opened
+from hetuflow_server.store.dialogue import Dialogue
 from hetuflow_server.store.partitions import days_wanted
 from tests.support.engine import WHO, Engine
 
@@ -98,6 +99,70 @@ async def test_whatever_a_request_writes_leaves_an_entry(scheduling: Engine) -> 
             await connection.rollback()
     (entry,) = entries(scheduling)
     assert (entry["action"], entry["target_kind"], entry["target"]) == ("forgotten", "request", "/limits")
+
+
+async def test_the_entry_goes_with_the_last_statement_and_its_commit(
+    scheduling: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = 0
+    exchange = Dialogue.exchange
+
+    async def counted(self: Dialogue) -> Any:
+        nonlocal trips
+        trips += 1
+        return await exchange(self)
+
+    async def write(name: str, *, last: bool) -> None:
+        async with scheduling.database.transaction() as connection:
+            await connection.exec_driver_sql(
+                "INSERT INTO sched_limit (namespace_id, scope, max, named) VALUES (1, %(name)s, 1, true)",
+                {"name": name},
+                last=last,
+            )
+
+    monkeypatch.setattr(Dialogue, "exchange", counted)
+    with opened(deed()):
+        # Often enough for both statements to be prepared, in the same exchange and one after the other.
+        for number in range(4):
+            await write(f"tool:{number}", last=True)
+        assert trips == 4
+        await write("tool:5", last=False)
+        assert trips == 6
+        with pytest.raises(psycopg.errors.UniqueViolation):
+            await write("tool:5", last=True)
+    assert [entry["target"] for entry in entries(scheduling)] == ["/limits"] * 5
+
+
+async def test_without_its_entry_nothing_is_done(scheduling: Engine) -> None:
+    with opened(deed(action="\x00")), pytest.raises(psycopg.DataError):
+        async with scheduling.database.transaction() as connection:
+            await connection.exec_driver_sql(
+                "INSERT INTO sched_limit (namespace_id, scope, max, named) VALUES (1, 'tool:a', 1, true)",
+                last=True,
+            )
+    assert scheduling.all("SELECT scope FROM sched_limit") == []
+    # The session that was left in the middle of it is as good as new.
+    async with scheduling.database.transaction() as connection:
+        assert (await connection.exec_driver_sql("SELECT 1")).scalar_one() == 1
+
+
+async def test_a_look_within_a_request_is_one_round_trip_and_leaves_no_entry(
+    scheduling: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[bytes] = []
+    say = Dialogue.say
+
+    def noted(self: Dialogue, command: bytes, *arguments: Any, **options: Any) -> int:
+        said.append(command)
+        return say(self, command, *arguments, **options)
+
+    monkeypatch.setattr(Dialogue, "say", noted)
+    with opened(deed()):
+        async with scheduling.database.reading() as connection:
+            await connection.exec_driver_sql("SELECT 1")
+    assert said[-1] == b"SELECT 1"
+    assert b"BEGIN" not in said
+    assert entries(scheduling) == []
 
 
 async def test_entries_are_sealed_in_the_order_of_their_commits(scheduling: Engine, limits: Limits) -> None:
