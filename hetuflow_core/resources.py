@@ -83,6 +83,20 @@ class ListedInstance(TaskInstance, frozen=True, kw_only=True):
     job: str
 
 
+class TaskChange(msgspec.Struct, frozen=True):
+    """What became of a task, as it is told to who follows its namespace."""
+
+    task_id: UUID
+    # Its newest attempt.
+    instance_id: UUID
+    job: str
+    status: str
+    reason: str | None
+    at: datetime
+    fire_at: datetime
+    finished_at: datetime | None
+
+
 class PriorityChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     priority: Annotated[int, msgspec.Meta(ge=0, le=1_000)]
 

@@ -31,6 +31,7 @@ from hetuflow_core.client import (
     preview_operations,
     schedule_operations,
     secret_operations,
+    task_following,
     watching,
     webhook_operations,
 )
@@ -206,6 +207,7 @@ class Hetuflow(BlockingTransport):
     cancel = _call(operations.cancel)
     retry = _call(operations.retry)
     set_priority = _call(operations.set_priority)
+    follow_tasks = _iteration(task_following.follow_tasks)
     cancel_many = _call(bulk_operations.cancel_many)
     retry_many = _call(bulk_operations.retry_many)
     switch_jobs = _call(bulk_operations.switch_jobs)

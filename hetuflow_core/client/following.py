@@ -77,10 +77,10 @@ def follow_logs(
             # Closing the connection without an end is no answer to what was asked.
             reply = chunk if isinstance(chunk, NoAnswer) else NoAnswer(reply.url, "it closed the connection")
         failures += 1
-        yield (yield from _pause_or_give_up(reply, failures, heard_at))
+        yield (yield from pause_or_give_up(reply, failures, heard_at))
 
 
-def _pause_or_give_up(reply: Answer | NoAnswer, failures: int, heard_at: float | None) -> Plan[Pause]:
+def pause_or_give_up(reply: Answer | NoAnswer, failures: int, heard_at: float | None) -> Plan[Pause]:
     if heard_at is None:
         # Nothing was ever heard: as with any other question, a wrong address is told at once.
         raise error_of(reply)

@@ -35,9 +35,10 @@ class Cluster:
         clock, leader = timers.clock, settings.leader
         id_ = ids.new_id(clock.now(), os.urandom(10))
         url = settings.database.url.reveal()
+        self.leader_database = _leader_database(settings)
         self.leadership = Leadership(
             Lease(url, holder=id_, ttl=leader.ttl, clock=clock),
-            _leader_database(settings),
+            self.leader_database,
             clock,
             holder=id_,
             times=LeaseTimes(leader.ttl, leader.renew_every, leader.give_up_after),

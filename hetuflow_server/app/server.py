@@ -39,6 +39,7 @@ from hetuflow_server.api.secrets import secrets_router
 from hetuflow_server.api.servers import servers_router
 from hetuflow_server.api.system import system_router
 from hetuflow_server.api.task_instances import task_instances_router
+from hetuflow_server.api.task_stream import task_stream_router
 from hetuflow_server.api.tasks import tasks_router
 from hetuflow_server.api.users import users_router
 from hetuflow_server.api.webhooks import webhooks_router
@@ -120,6 +121,7 @@ from hetuflow_server.services.servers import Servers
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
 from hetuflow_server.services.task_lists import TaskLists
+from hetuflow_server.services.task_stream import Recording, TaskStream
 from hetuflow_server.services.user_sessions import UserSessions
 from hetuflow_server.services.users import Users
 from hetuflow_server.services.webhooks import Webhooks
@@ -292,6 +294,7 @@ class Services:
         """What people do with tasks, and see of them."""
         self.task_actions = TaskActions(self.database, self.hints, self.versions, self.settler, self.clock)
         self.task_lists = TaskLists(self.database)
+        self.task_stream = TaskStream(self.database, self.hints, self.clock)
         self.bulk_tasks = BulkTasks(self.database, self.hints, self.settler, self.task_actions)
         self.explaining = Explaining(self.database, self.capacity, self.versions)
 
@@ -318,6 +321,7 @@ class Services:
             "task_actions": self.task_actions,
             "explaining": self.explaining,
             "task_lists": self.task_lists,
+            "task_stream": self.task_stream,
             "bulk_tasks": self.bulk_tasks,
             "bulk_switches": self.bulk_switches,
             "flow_control": self.flow_control,
@@ -382,6 +386,7 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         random.Random(),  # noqa: S311 - spreads retries, guards nothing
     )
     announcing = services.settler.announcing
+    recording = Recording([services.database, cluster.leader_database])
     rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
     load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
     key_sweeper = KeySweeper(services.database, cluster.ownership, services.capacity, services.hints)
@@ -392,6 +397,7 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
         roles.server_loop("messenger", messenger.run_once, every=1.0),
         roles.server_loop("webhooks known", lambda: announcing.refresh(services.database), every=1.0),
+        roles.server_loop("namespaces followed", recording.refresh, every=1.0),
         roles.server_loop("mailroom", services.mailroom.look, every=1.0),
         roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
         roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
@@ -464,6 +470,7 @@ def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = 
             *(healthz, readyz, system_router),
             *(auth_router, oidc_router, users_router, api_keys_router),
             *(jobs_router, tasks_router, task_instances_router, artifacts_router, bulk_router),
+            task_stream_router,
             *(flow_runs_router, explanations_router),
             *(limits_router, secrets_router, agents_router),
             *(calendars_router, schedules_router, backfills_router, schedule_previews_router),

@@ -175,6 +175,7 @@ class Session:
         self._prepared = Prepared(_MOST_PREPARED)
         # Said before the next statement, outside of its transaction.
         self._beforehand: list[bytes] = []
+        self._told = b""
         # Whether statements are each a transaction of their own, and whether one of several has begun.
         self._single = False
         self._begun = False
@@ -191,6 +192,12 @@ class Session:
             self._beforehand += lane.value
             self.lane = lane
         self._single = single
+
+    def tell(self, command: bytes) -> None:
+        """Say a command before what comes next, unless it was the last one that was said like this."""
+        if command != self._told:
+            self._beforehand.append(command)
+            self._told = command
 
     async def execute(
         self,

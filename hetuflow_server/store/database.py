@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from types import TracebackType
@@ -91,6 +92,13 @@ class Database:
         """
         deed = current_deed()
         return _part_of(deed) or Transaction(self._pool, lane, single=deed is None or not deed.mutates)
+
+    def record_changes(self, namespaces: Iterable[int]) -> None:
+        """Have what becomes of the tasks of these namespaces, and of no others, written down from now on."""
+        named = ",".join(str(namespace) for namespace in namespaces)
+        # Nothing need be said to sessions that were never told of any.
+        if named or self._pool.telling:
+            self._pool.telling = b"SET hetuflow.followed = '%s'" % (f",{named}," if named else "").encode()
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""

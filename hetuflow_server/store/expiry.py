@@ -29,6 +29,8 @@ async def delete_expired(transactions: Transactions, cutoff: datetime, events_cu
     for table, condition in (
         ("sched_idempotency_key", "expires_at < clock_timestamp()"),
         ("sched_request_key", "expires_at < clock_timestamp()"),
+        ("sched_task_change", "at < clock_timestamp() - interval '10 minutes'"),
+        ("sched_task_follow", "expires_at < clock_timestamp() - interval '1 hour'"),
         ("sched_late_report", "reported_at < %(cutoff)s"),
         ("sched_agent_command", "ended_at < %(cutoff)s"),
         ("sched_event_key", "created_at < %(events_cutoff)s"),

@@ -20,6 +20,8 @@ class Pool:
         self._idle: list[Session] = []
         self._lent: set[Session] = set()
         self._closed = False
+        # What every session is to have been told before it is lent.
+        self.telling = b""
 
     async def borrow(self, lane: Lane) -> Session:
         """Return a session of this lane, or any other, or a new one; wait for one if all are in use."""
@@ -32,6 +34,7 @@ class Pool:
         except BaseException:
             self._free.release()
             raise
+        session.tell(self.telling)
         self._lent.add(session)
         return session
 
