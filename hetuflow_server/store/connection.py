@@ -44,7 +44,7 @@ _BY_KEY = {
     b"enable_bitmapscan": b"off",
 }
 # Along an index in its order, and no further than is wanted.
-_ALONG = {b"enable_bitmapscan": b"off", b"enable_sort": b"off"}
+_ALONG = {b"enable_sort": b"off"}
 
 
 def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
