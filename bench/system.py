@@ -211,6 +211,17 @@ class System:
         """The process of a running agent."""
         return int((self._folder / name / "lock").read_text())
 
+    def agent_cpu_seconds(self, name: str) -> tuple[float, float, float]:
+        """What a running agent, its keeper, and the commands that have ended have used so far."""
+        agent = self.agent_pid(name)
+        (keeper,) = psutil.Process(agent).children()
+        commands = keeper.cpu_times()
+        return (
+            self.process_seconds(agent),
+            self.process_seconds(keeper.pid),
+            commands.children_user + commands.children_system,
+        )
+
     def _run(self, *arguments: str, database_url: str | None = None) -> str:
         done = subprocess.run(
             [sys.executable, "-m", "hetuflow_server", *arguments],

@@ -5,13 +5,16 @@ watches, ships the (empty) logs and reports. Measured with the slots an agent ha
 Timed from the first reservation (the database's clock, on this machine) to the moment the queue is empty.
 
 Held against bare `posix_spawn` of the same program, so many at a time as the agent has slots: the most any
-agent on this machine could do.
+agent on this machine could do. A note says what of the processors each part took for a command: on a machine
+with other work that is the better figure.
 """
 
 from __future__ import annotations
 
 import shutil
+import statistics
 import time
+from collections.abc import Sequence
 
 import psycopg
 
@@ -20,7 +23,10 @@ from bench.limits.spawning import spawn_rate
 from bench.samples import amount_for
 from bench.simulated import DRAIN_SECONDS, create_backlog
 
-_FIRST_BACKLOG = 30
+_FIRST_BACKLOG = 50
+# Less would measure how an agent gets going, not how it goes.
+_LEAST_BACKLOG = 300
+_LEAST_SECONDS = 1.0
 # What one call creates in one transaction: the agent finds the whole backlog at once.
 _MOST_BACKLOG = 1_000
 _MANY_SLOTS = 32
@@ -38,15 +44,18 @@ def measure(context: Context) -> Figure:
         raise BenchFailed("There is no program `true` on the path: install coreutils.")
     job = context.system.add_job("bench-true", [program])
     again: list[int] = []
-    lines = [_line(context, job, program, slots, again) for slots in (None, _MANY_SLOTS)]
-    note = f"agent: {sum(again)} instances were claimed more than once"
-    return Figure("agent", lines, [note])
+    notes: list[str] = []
+    lines = [_line(context, job, program, slots, again, notes) for slots in (None, _MANY_SLOTS)]
+    notes.append(f"agent: {sum(again)} instances were claimed more than once")
+    return Figure("agent", lines, notes)
 
 
-def _line(context: Context, job: str, program: str, wanted_slots: int | None, again: list[int]) -> Line:
+def _line(
+    context: Context, job: str, program: str, wanted_slots: int | None, again: list[int], notes: list[str]
+) -> Line:
     """Measure one agent; None stands for the slots it takes by default."""
     name = f"real-{wanted_slots or 'default'}"
-    rates, limits = [], []
+    rates, limits, costs = [], [], []
     with context.system.agent(name, slots=wanted_slots) as slots:
         what = f"`true` through one real agent, {slots} slots" + (
             " (default)" if wanted_slots is None else ""
@@ -54,14 +63,28 @@ def _line(context: Context, job: str, program: str, wanted_slots: int | None, ag
         rate, _ = _rate(context, job, _FIRST_BACKLOG)
         for repetition in range(context.pace.repetitions):
             context.say(f"agent rate, repetition {repetition + 1}: {what}")
-            backlog = amount_for(
-                context.pace.seconds, rate, least=_FIRST_BACKLOG, most=_MOST_BACKLOG, step=10
+            seconds = max(_LEAST_SECONDS, context.pace.seconds)
+            backlog = amount_for(seconds, rate, least=_LEAST_BACKLOG, most=_MOST_BACKLOG, step=10)
+            before = _used(context, name)
+            rate, claimed_again = _rate(context, job, backlog)
+            costs.append(
+                [(now - then) / backlog for then, now in zip(before, _used(context, name), strict=True)]
             )
-            measured, claimed_again = _rate(context, job, backlog)
-            rates.append(measured)
+            rates.append(rate)
             again.append(claimed_again)
-            limits.append(spawn_rate(program, context.pace.seconds / 2, slots))
+            limits.append(spawn_rate(program, seconds / 2, slots))
+    notes.append(f"agent: with {slots} slots a command took, in µs of a core: {_told(costs)}")
     return Line(what, "/s", rates, Limit(f"bare posix_spawn, {slots} at a time", limits), _AIM)
+
+
+def _used(context: Context, name: str) -> tuple[float, ...]:
+    return (*context.system.agent_cpu_seconds(name), *context.system.cpu_seconds())
+
+
+def _told(costs: Sequence[Sequence[float]]) -> str:
+    parts = ("agent", "keeper", "the command itself", "server", "PostgreSQL")
+    medians = [statistics.median(each) * 1e6 for each in zip(*costs, strict=True)]
+    return ", ".join(f"{part} {median:.0f}" for part, median in zip(parts, medians, strict=True))
 
 
 def _rate(context: Context, job: str, backlog: int) -> tuple[float, int]:
