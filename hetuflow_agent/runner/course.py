@@ -63,12 +63,16 @@ class Course:
         # The verdict of its readiness probe; None while there is none.
         self.ready: bool | None = None
         self.nudge = asyncio.Event()
-        self.log = log.bind(instance_id=str(assignment.instance_id), job=assignment.job)
         self.waits = Waits.HERE if child is not None else self._where_to_wait()
         if child is None:
             slots.enter(assignment.token, self.nudge.set, self.waits)
         else:
             slots.occupy(assignment.token)
+
+    @property
+    def log(self) -> structlog.stdlib.BoundLogger:
+        """Made when there is something to say: of most work there is not."""
+        return log.bind(instance_id=str(self.assignment.instance_id), job=self.assignment.job)
 
     @property
     def lease(self) -> float:

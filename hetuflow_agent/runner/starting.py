@@ -145,6 +145,8 @@ def environment_of(course: Course, user: TaskUser | None) -> dict[str, str]:
 def _with_values(course: Course) -> Assignment:
     """With values of secrets in it: for the executor alone, the journal has the other one."""
     assignment = course.assignment
+    if not assignment.run.secrets:
+        return assignment
     return replace_run(assignment, run=with_secrets(assignment.run, course.secrets))
 
 
