@@ -36,6 +36,8 @@ _SLOT_PATIENCE: Final = 0.2
 _EVERY: Final = 0.05
 # Nothing tells when there is room on the disk again, so it is looked at this often.
 _BLOCKED_MS: Final = 2_000
+# Nor when there is none left.
+_LOOK_EVERY: Final = 1.0
 # Polls of agents that began together must not end together for ever: each waits up to this much less.
 _SPREAD: Final = 0.25
 # A server that sends all its agents home at once is stopping: they must not all ask the next one at once.
@@ -55,6 +57,7 @@ class Poller:
         reports_go: Callable[[], bool] = lambda: False,
         timers: Timers,
         rng: random.Random,
+        look_every: float = _LOOK_EVERY,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._gateway = gateway
@@ -65,6 +68,7 @@ class Poller:
         self._clock = timers.clock
         self._random_bytes = random_bytes
         self._rng = rng
+        self._look_every = look_every
         self._backoff = Backoff(rng)
         self._unanswered: Poll | None = None
         # The request that was broken off: somebody may have answered it in that very moment.
@@ -178,7 +182,10 @@ class Poller:
         try:
             while not asking.done() and not self._pointless(request):
                 self._nudge.clear()
-                await self._nudge.wait()
+                # Nobody tells when the disk is full.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._look_every if request.free_slots else None):
+                        await self._nudge.wait()
         finally:
             if not asking.done():
                 asking.cancel()
@@ -190,6 +197,8 @@ class Poller:
             return True
         if request.free_slots == 0:
             return self._runner.free_slots() > 0 and not self._reports_go()
+        if self._runner.blocked():
+            return True  # what was asked for could not be done
         # With more of something free there may be work for us that nobody would give us now.
         said = request.free_resources
         if said is not None and lacking(self._runner.free_resources(), said) is not None:

@@ -384,8 +384,8 @@ def test_a_real_agent_obeys(lone_server: System, tmp_path: Path) -> None:
         wait_until(lambda: client.task(task.id).status == "running", what="the task to run")
         done = hetuflow(lone_server, "configure", name, "--slots", "5", "-l", f"only={name}", "-l", "gpu=no")
         assert done["result"]["slots"] == 5
-        shown = hetuflow(lone_server, "get", name)
-        assert (shown["slots"], shown["labels"]["gpu"], shown["in_use"]) == (5, "no", 1)
+        shown = client.agent(name)
+        assert (shown.slots, shown.labels["gpu"], shown.in_use) == (5, "no", 1)
         assert client.task(task.id).status == "running", "nothing was lost by it"
     with a_real_agent(lone_server, tmp_path / "data", name) as agent:
         assert client.agent(name).slots == 5, "it is kept over a restart"

@@ -49,6 +49,7 @@ class Slots:
         self.free = 2
         self.ahead = 0
         self.expected = 0
+        self.full = False
         self.resources = Resources()
         self.running: list[RunningJob] = []
         self.accepted: list[Any] = []
@@ -56,13 +57,13 @@ class Slots:
         self.freed: Callable[[], None] = lambda: None
 
     def blocked(self) -> bool:
-        return False
+        return self.full
 
     def free_slots(self) -> int:
-        return self.free
+        return 0 if self.full else self.free
 
     def wanted(self) -> int:
-        return max(0, self.free + self.ahead - self.expected)
+        return 0 if self.full else max(0, self.free + self.ahead - self.expected)
 
     def free_resources(self) -> Resources:
         return self.resources
@@ -93,9 +94,16 @@ async def timers() -> AsyncIterator[Timers]:
     await timers.stop()
 
 
-def poller_of(wire: Wire, slots: Slots, timers: Timers) -> Poller:
-    session = Session(uuid4(), poll_wait_ms=30_000)
-    return Poller(wire, session, slots, on_commands=wire.commanded.extend, timers=timers, rng=Impatient())  # type: ignore[arg-type]  # stand-ins
+def poller_of(wire: Wire, slots: Slots, timers: Timers, look_every: float = 60.0) -> Poller:
+    return Poller(
+        wire,  # type: ignore[arg-type]  # a stand-in
+        Session(uuid4(), poll_wait_ms=30_000),
+        slots,  # type: ignore[arg-type]  # a stand-in
+        on_commands=wire.commanded.extend,
+        timers=timers,
+        rng=Impatient(),
+        look_every=look_every,
+    )
 
 
 async def test_assignments_and_cancels_reach_the_runner(timers: Timers) -> None:
@@ -105,6 +113,22 @@ async def test_assignments_and_cancels_reach_the_runner(timers: Timers) -> None:
     assert await poller_of(wire, slots, timers).run_once() == 1
     assert (slots.accepted, slots.cancelled) == ([assignment], [cancel])
     assert (wire.asked[0].free_slots, wire.asked[0].wait_ms) == (2, 30_000)
+
+
+async def test_a_disk_that_fills_up_takes_the_question_back(timers: Timers) -> None:
+    """Nobody tells of it; and what was given in that very moment is asked for again, under the same id."""
+    wire, slots = Wire(), Slots()
+    poller = poller_of(wire, slots, timers, look_every=0.01)
+    async with asyncio.timeout(30):
+        asking = asyncio.create_task(poller.run_once())
+        await wire.waiting.wait()
+        slots.full = True
+        assert await asking == 1
+        wire.answers = [Polled(0, [], [])]
+        await poller.run_once()
+    first, second = wire.asked
+    assert (first.free_slots, second.free_slots, second.repeated) == (2, 0, True)
+    assert (second.request_id, second.wait_ms) == (first.request_id, 2_000)
 
 
 async def test_a_question_whose_answer_was_lost_is_repeated_and_says_so(timers: Timers) -> None:
