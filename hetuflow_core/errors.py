@@ -9,6 +9,7 @@
     │   └── BinariesMissing
     ├── DatabaseUnusable
     │   ├── DatabaseUnreachable
+    │   ├── DatabaseBusy           it took too long for something; the same may go well later
     │   ├── DatabaseTooOld
     │   ├── SchemaBehind           the database needs `hetuflow db upgrade`
     │   └── SchemaBeyondCode       the database needs newer code
@@ -86,6 +87,10 @@ class DatabaseUnusable(HetuflowError):
 
 class DatabaseUnreachable(DatabaseUnusable):
     code = "database.unreachable"
+
+
+class DatabaseBusy(DatabaseUnusable):
+    code = "database.busy"
 
 
 class DatabaseTooOld(DatabaseUnusable):

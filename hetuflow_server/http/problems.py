@@ -15,6 +15,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from hetuflow_core import errors
 from hetuflow_core.errors import Fault, HetuflowError
 from hetuflow_server.http.credentials import ASKS_PASSWORD
+from hetuflow_server.store.faults import busy
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 
@@ -100,6 +101,9 @@ def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[Pr
 
 
 def answer_of(error: Exception, *, path: str, trace_id: str | None) -> ProblemAnswer:
+    if (tired := busy(error)) is not None:
+        log.warning("The database was too busy for a request.", path=path, error=str(error))
+        error = tired
     match error:
         case HetuflowError() as ours if status_of(ours) < HTTPStatus.INTERNAL_SERVER_ERROR or _is_outage(
             ours

@@ -6,7 +6,7 @@ import re
 
 import psycopg
 
-from hetuflow_core.errors import DatabaseUnreachable
+from hetuflow_core.errors import DatabaseBusy, DatabaseUnreachable
 
 # Connection exceptions, and the server saying that it is going, coming or has no connection to spare.
 _AWAY = re.compile(r"08|57P0[1-5]|53300")
@@ -33,6 +33,17 @@ def deadlocked(error: BaseException) -> bool:
 def passing(error: BaseException) -> bool:
     """Tell whether the database may take the same statements later: it was slow, or busy with others."""
     return isinstance(error, psycopg.Error) and not (sqlstate(error) or "").startswith(("22", "23"))
+
+
+# A statement took longer than it may, a lock was not to be had, a ring of waiting transactions was broken.
+_BUSY = frozenset({"57014", "55P03", "40P01", "40001"})
+
+
+def busy(error: BaseException) -> DatabaseBusy | None:
+    """Return what to say of an error that the same request may not meet again, or None for any other."""
+    if not isinstance(error, psycopg.Error) or sqlstate(error) not in _BUSY:
+        return None
+    return DatabaseBusy("The database was too busy to answer in time: try again, or ask for less at once.")
 
 
 def _driver_error(error: BaseException) -> BaseException:

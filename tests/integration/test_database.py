@@ -14,6 +14,7 @@ from psycopg import sql
 
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.http.problems import answer_of
 from hetuflow_server.store.columns import Int, SmallInt, transpose
 from hetuflow_server.store.database import Connection, Database, Lane, Transaction
 
@@ -273,3 +274,38 @@ async def test_a_session_that_dies_in_a_statement_is_an_answer_to_whoever_waits(
     with pytest.raises(DatabaseUnreachable):
         await asyncio.wait_for(sleeping, 30)
     assert await _backend(database) != pid
+
+
+async def all_of(database: Database, statements: list[str]) -> None:
+    async with database.transaction() as connection:
+        for statement in statements:
+            await connection.exec_driver_sql(statement)
+
+
+@pytest.mark.parametrize(
+    ("statements", "state"),
+    [
+        (["SET LOCAL statement_timeout = 50", "SELECT pg_sleep(30)"], "57014"),
+        (["SET LOCAL lock_timeout = 50", "LOCK TABLE sched_calendar IN ACCESS EXCLUSIVE MODE"], "55P03"),
+    ],
+    ids=["statement timeout", "lock timeout"],
+)
+async def test_what_takes_too_long_is_answered_with_when_to_come_back(
+    database: Database, database_url: str, statements: list[str], state: str
+) -> None:
+    """A slow question is no fault of the server's: 503 with Retry-After, and the connection is good again."""
+    with psycopg.connect(database_url) as holder:
+        holder.execute("LOCK TABLE sched_calendar IN SHARE MODE")
+        with pytest.raises(psycopg.Error) as refused:
+            await all_of(database, statements)
+    assert refused.value.sqlstate == state
+    said = answer_of(refused.value, path="/api/v1/jobs", trace_id=None)
+    assert (said.status, said.problem.code) == (503, "database.busy")
+    assert int(said.headers["Retry-After"]) >= 1
+    async with database.transaction() as connection:
+        assert (await connection.exec_driver_sql("SELECT 1")).scalar_one() == 1
+
+
+def test_what_the_database_refuses_for_good_is_not_called_busy() -> None:
+    said = answer_of(psycopg.errors.UniqueViolation("no"), path="/", trace_id=None)
+    assert (said.status, said.problem.code) == (500, "internal")
