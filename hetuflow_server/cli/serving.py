@@ -30,8 +30,5 @@ def serve(config_path: Path | None) -> int:
 
 
 def _on_ready(url: str) -> None:
-    # What is loaded by now stays for good: going through all of it in search of garbage stops the server for
-    # a tenth of a second, and under load that was every third second.
-    gc.freeze()
     gc.set_threshold(_NEW_OBJECTS)
     log.info("Listening.", url=url)
