@@ -18,6 +18,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
     "diff": ("hetuflow_server.cli.apply:diff", "Show what applying files would change."),
     "export": ("hetuflow_server.cli.export:export", "Write what there is as job files."),
+    "import": (
+        "hetuflow_server.cli.import_jobs:import_group",
+        "Make job files from crontabs and systemd timers.",
+    ),
     "schema": ("hetuflow_server.cli.schema:schema", "Print the JSON Schema of job files."),
     "job": ("hetuflow_server.cli.job:job_group", "List, show, make, change, run, pause and delete jobs."),
     "schedule": (

@@ -78,3 +78,25 @@ def test_what_is_exported_is_the_same(hetuflow: Shell) -> None:
     assert hetuflow("diff", "-f", "out").startswith("2 unchanged")
     assert len(json.loads(hetuflow("export", f"{mark}-a", "-k", "job", "-o", "json"))) == 1
     hetuflow("export", "no-such-job", code=10)
+
+
+def test_what_is_imported_can_be_applied(hetuflow: Shell) -> None:
+    mark = f"m{uuid4().hex[:10]}"
+    (hetuflow.folder / "tab").write_text(f"MAILTO=me\n# Tidy\n5 4 * * sun /opt/{mark}.sh\n@reboot x\n")
+    (hetuflow.folder / f"{mark}-t.timer").write_text("[Timer]\nOnCalendar=Mon *-*-1..7 05:00\nPersistent=1\n")
+    (hetuflow.folder / f"{mark}-t.service").write_text("[Service]\nExecStart=/bin/true\nNice=5\n")
+    hetuflow("import", "crontab", "tab", "-d", "jobs", "--timezone", "Europe/Berlin")
+    assert "2 documents written to jobs" in hetuflow.stderr
+    assert "mail to me" in hetuflow.stderr
+    assert "@reboot" in hetuflow.stderr
+    (hetuflow.folder / "jobs/timer.yaml").write_text(
+        hetuflow("import", "systemd-timer", f"{mark}-t.timer", "--timezone", "UTC"), encoding="utf-8"
+    )
+    assert "Nice=5" in hetuflow.stderr
+    assert f"job default/{mark} created" in hetuflow("apply", "-f", "jobs")
+    assert hetuflow("diff", "-f", "jobs").startswith("4 unchanged")
+    shown = yaml.safe_load(hetuflow("export", mark, "-k", "job"))
+    assert shown["schedules"] == [
+        {"name": "cron", "cron": "5 4 * * sun", "timezone": "Europe/Berlin", "misfire": "skip"}
+    ]
+    hetuflow("import", "crontab", "nowhere", code=3)

@@ -1,0 +1,165 @@
+"""systemd timers as jobs; instants are those of `systemd-analyze calendar`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+
+import pytest
+
+from hetuflow_core.importing import as_yaml, import_timers
+from hetuflow_core.importing.on_calendar import Untranslatable, calendar_time
+from hetuflow_core.importing.unit_files import parse_span
+from hetuflow_core.jobfile import load_documents, parse_documents, schedule_from_document
+from hetuflow_core.schedule import occurrences
+
+# Expression, cron, days of the week beside it, and the first two instants after 2026-07-01 00:00 UTC as
+# systemd tells them.
+GOLDEN = [
+    ("daily", "0 0 * * *", "", "2026-07-02 00:00:00", "2026-07-03 00:00:00"),
+    ("minutely", "* * * * *", "", "2026-07-01 00:01:00", "2026-07-01 00:02:00"),
+    ("weekly", "0 0 * * MON", "", "2026-07-06 00:00:00", "2026-07-13 00:00:00"),
+    ("quarterly", "0 0 1 1,4,7,10 *", "", "2026-10-01 00:00:00", "2027-01-01 00:00:00"),
+    ("semiannually", "0 0 1 1,7 *", "", "2027-01-01 00:00:00", "2027-07-01 00:00:00"),
+    ("Mon..Fri 09:00", "0 9 * * MON,TUE,WED,THU,FRI", "", "2026-07-01 09:00:00", "2026-07-02 09:00:00"),
+    ("Sat,Sun 12:00", "0 12 * * SAT,SUN", "", "2026-07-04 12:00:00", "2026-07-05 12:00:00"),
+    ("*-*-* 0/2:00", "0 */2 * * *", "", "2026-07-01 02:00:00", "2026-07-01 04:00:00"),
+    ("*:0/15", "*/15 * * * *", "", "2026-07-01 00:15:00", "2026-07-01 00:30:00"),
+    ("*-*-01,15 03:30", "30 3 1,15 * *", "", "2026-07-01 03:30:00", "2026-07-15 03:30:00"),
+    ("*-01..03-* 00:00", "0 0 * 1-3 *", "", "2027-01-01 00:00:00", "2027-01-02 00:00:00"),
+    ("*-*-1/3 00:00", "0 0 */3 * *", "", "2026-07-04 00:00:00", "2026-07-07 00:00:00"),
+    ("*-*-* 02..05:00", "0 2-5 * * *", "", "2026-07-01 02:00:00", "2026-07-01 03:00:00"),
+    ("*-*-* 01:30:15", "15 30 1 * * *", "", "2026-07-01 01:30:15", "2026-07-02 01:30:15"),
+    ("*-*-* *:*:0/30", "*/30 * * * * *", "", "2026-07-01 00:00:30", "2026-07-01 00:01:00"),
+    ("10-15", "0 0 15 10 *", "", "2026-10-15 00:00:00", "2027-10-15 00:00:00"),
+    ("*-*~01 01:00", "0 1 L * *", "", "2026-07-31 01:00:00", "2026-08-31 01:00:00"),
+    ("Mon 00:00:00 Europe/Berlin", "0 0 * * MON", "", "2026-07-05 22:00:00", "2026-07-12 22:00:00"),
+    ("Mon *-*-01..07 02:00:00", "0 2 1-7 * *", "mon", "2026-07-06 02:00:00", "2026-08-03 02:00:00"),
+]
+
+
+@pytest.mark.parametrize(("expression", "cron", "days", "first", "second"), GOLDEN)
+def test_calendar_expressions(expression: str, cron: str, days: str, first: str, second: str) -> None:
+    time = calendar_time(expression)
+    assert (time.cron, ",".join(time.weekdays)) == (cron, days)
+    spec = schedule_from_document({"name": "a", "cron": time.cron, "timezone": time.timezone or "UTC"})
+    names = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+    fires = (
+        at
+        for at in occurrences(spec, datetime(2026, 7, 1, tzinfo=UTC))
+        if not days or names[at.weekday()] in time.weekdays
+    )
+    assert [f"{at:%Y-%m-%d %H:%M:%S}" for at in islice(fires, 2)] == [first, second]
+
+
+@pytest.mark.parametrize(
+    "expression", ["2027-*-01 00:00", "*-02~03", "*-*-* 00:00:00.5", "Mon 2027-01-01", "whenever", "25:00"]
+)
+def test_what_cron_cannot_say_is_refused(expression: str) -> None:
+    with pytest.raises(Untranslatable):
+        calendar_time(expression)
+
+
+def test_one_instant_is_no_cron() -> None:
+    assert calendar_time("2027-03-05 08:05").at == "2027-03-05T08:05:00"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        *[("5min 20s", 320), ("1h", 3600), ("90", 90), ("1w", 604800), ("2.5s", 2.5)],
+        *[("infinity", None), ("x", None)],
+    ],
+)
+def test_spans_of_time(text: str, seconds: float | None) -> None:
+    assert parse_span(text) == (None if seconds is None else timedelta(seconds=seconds))
+
+
+TIMER = """\
+[Unit]
+Description=Backup of the database
+[Timer]
+OnCalendar=Mon..Fri 02:00
+OnCalendar=Mon *-*-01..07 04:00
+OnCalendar=2027-*-01 00:00
+RandomizedDelaySec=10min
+Persistent=true
+WakeSystem=yes
+[Install]
+WantedBy=timers.target
+"""
+SERVICE = """\
+[Unit]
+Description=Backup
+StartLimitBurst=3
+[Service]
+Type=oneshot
+# what it does
+Environment="GREETING=hello world" LEVEL=3
+EnvironmentFile=-/etc/default/backup
+ExecStartPre=-/usr/bin/mkdir /backup
+ExecStart=/usr/bin/pg_dump --file=/backup/$NAME.sql \\
+  --verbose
+ExecStart=+/usr/bin/sync
+User=backup
+WorkingDirectory=/var/lib/backup
+TimeoutStartSec=1h
+Restart=on-failure
+RestartSec=30s
+MemoryMax=512M
+CPUQuota=150%
+PrivateTmp=true
+"""
+
+
+def test_a_timer_with_its_service() -> None:
+    found = import_timers({"d/backup.timer": TIMER, "d/backup.service": SERVICE}, timezone="Europe/Berlin")
+    load_documents(parse_documents(as_yaml(found), "yaml", "made"))
+    calendar, job = found
+    assert calendar.document == {"kind": "calendar", "name": "only-mon", "weekdays": ["mon"]}
+    shared = {"overlap": "skip", "misfire": "latest", "jitter": "10m", "timezone": "Europe/Berlin"}
+    assert job.document == {
+        "kind": "job",
+        "name": "backup",
+        "run": {
+            "script": "set -e\n"
+            "if [ -r /etc/default/backup ]; then set -a; . /etc/default/backup; set +a; fi\n"
+            "/usr/bin/mkdir /backup || true\n"
+            '/usr/bin/pg_dump "--file=/backup/$NAME.sql" --verbose\n'
+            "/usr/bin/sync\n",
+            "shell": "/bin/sh",
+            "env": {"GREETING": "hello world", "LEVEL": "3"},
+            "user": "backup",
+            "workdir": "/var/lib/backup",
+        },
+        "timeout": "1h",
+        "retry": {"max_attempts": 3, "backoff": "fixed", "delay": "30s", "jitter": False},
+        "placement": {"resources": {"memory": "512Mi", "cpu": 1.5}},
+        "schedules": [
+            {"name": "timer-1", "cron": "0 2 * * MON,TUE,WED,THU,FRI", **shared},
+            {"name": "timer-2", "cron": "0 4 1-7 * *", "calendar": {"include": ["only-mon"]}, **shared},
+        ],
+    }
+    assert job.comments == ("Backup of the database",)
+    told = "\n".join(job.losses)
+    for lost in ("2027-*-01", "WakeSystem=yes", "PrivateTmp=true", "(+)", "run tasks as backup"):
+        assert lost in told
+
+
+def test_a_plain_service_stays_a_command_and_intervals_are_intervals() -> None:
+    files = {
+        "tick.timer": "[Timer]\nOnBootSec=5min\nOnUnitActiveSec=1h 30min\nUnit=tock.service\n",
+        "tock.service": '[Service]\nExecStart=/usr/bin/echo "a b" 100%% %i\n',
+        "lone.timer": "[Timer]\nOnCalendar=daily\n",
+    }
+    tick, lone = import_timers(files, timezone="UTC")
+    assert tick.document == {
+        "kind": "job",
+        "name": "tick",
+        "run": {"command": ["/usr/bin/echo", "a b", "100%", "%i"]},
+        "schedules": [{"name": "timer", "every": "1h30m", "overlap": "skip", "misfire": "skip"}],
+    }
+    assert any("OnBootSec" in loss for loss in tick.losses)
+    assert any("%i" in loss for loss in tick.losses)
+    assert lone.document is None
+    assert "lone.service" in lone.losses[0]
