@@ -14,6 +14,7 @@ from hetuflow_core.runtime.exit_codes import ExitCode, run_command
 from hetuflow_server.cli.documents import PlacedDocument, in_their_files, read_files
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.plan_view import plan_of
+from hetuflow_server.cli.progress import StatusLine
 
 SAME, DIFFERENT, TROUBLE = 0, 1, 2
 
@@ -93,9 +94,16 @@ def diff(invocation: Invocation, /, files: tuple[str, ...], more: tuple[str, ...
 def _applied(invocation: Invocation, names: Sequence[str], **options: Any) -> ApplyResult:
     if (options["prune"] or options["take_over"]) and not options["owner"]:
         raise click.UsageError("--prune and --take-over need --owner: say whose files these are.")
-    documents = read_files(names, namespace=invocation.given_namespace)
-    with invocation.client() as client:
-        return _send(client, documents, **options)
+    line = StatusLine.on_terminal(quiet=invocation.quiet)
+    line.update("Reading files …")
+    try:
+        documents = read_files(names, namespace=invocation.given_namespace)
+        # All or none, in one transaction: there is nothing to count while it lasts.
+        line.update(f"The server looks at {len(documents)} documents …")
+        with invocation.client() as client:
+            return _send(client, documents, **options)
+    finally:
+        line.clear()
 
 
 def _send(client: Hetuflow, documents: Sequence[PlacedDocument], **options: Any) -> ApplyResult:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=click.Command)
 
+_WATCH: Final = "watch_seconds"
+_WATCH_SECONDS: Final = 2.0
+_WORTH_WATCHING: Final = frozenset({"list", "status", "graph"})
+
 # (noun, parameter) → what it stands for; "" is any noun.
 _COMPLETED: Final[Mapping[tuple[str, str], str]] = {
     ("", "namespace"): "namespace",
@@ -51,6 +55,12 @@ class Verb(click.Command):
             hand_on(ctx)
         return rest
 
+    def invoke(self, ctx: click.Context) -> Any:
+        seconds = ctx.params.pop(_WATCH, None)
+        if seconds is None:
+            return super().invoke(ctx)
+        return load("hetuflow_server.cli.watch:watched")(lambda: super(Verb, self).invoke(ctx), seconds)
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Its own options first, what it shares with others below."""
         shared = {one.name for one in [*COMMON, *everywhere(), self.get_help_option(ctx)] if one is not None}
@@ -71,7 +81,7 @@ def spoken(command: click.Command, noun_name: str = "") -> click.Command:
     """The command as a noun or a verb, with the options that may stand anywhere."""
     if not isinstance(command, click.Group):
         verb = _copied(command, Verb)
-        verb.params = [*command.params, *everywhere()]
+        verb.params = [*command.params, *_watch_options(verb), *everywhere()]
         for parameter in verb.params:
             parameter.type = _completed(noun_name, parameter)
         return verb
@@ -80,6 +90,23 @@ def spoken(command: click.Command, noun_name: str = "") -> click.Command:
     noun.commands = {name: spoken(child, own_name) for name, child in command.commands.items()}
     noun.params = [*command.params, *early_options(hidden=True)]
     return noun
+
+
+def _watch_options(verb: click.Command) -> list[click.Option]:
+    """For commands that only look at what a server has now."""
+    asks = any(one.name == "output" for one in verb.params)
+    if verb.name not in _WORTH_WATCHING or not asks:
+        return []
+    return [
+        click.Option(
+            ["-w", "--watch", _WATCH],
+            is_flag=False,
+            flag_value=_WATCH_SECONDS,
+            type=click.FloatRange(min=0.2),
+            metavar="[SECONDS]",
+            help=f"Show it again and again, every {_WATCH_SECONDS:g} seconds if not given, until Ctrl-C.",
+        )
+    ]
 
 
 def early_options(*, hidden: bool) -> list[click.Option]:

@@ -15,6 +15,8 @@ from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Marked, Sheet,
 _STYLES: Final[Mapping[str, str]] = {
     "succeeded": "green",
     "online": "green",
+    "live": "green",
+    "valid": "green",
     "created": "green",
     "changed": "yellow",
     "removed": "red",
@@ -28,6 +30,11 @@ _STYLES: Final[Mapping[str, str]] = {
     "lost": "red",
     "unreachable": "red",
     "cancelled": "magenta",
+    "dead": "red",
+    "expired": "dim",
+    "revoked": "dim",
+    "stopped": "dim",
+    "disabled": "dim",
     "skipped": "dim",
     "offline": "dim",
 }
@@ -117,7 +124,8 @@ def _cell(cell: Cell, now: datetime) -> Text:
     if isinstance(cell, datetime):
         return Text(ago(cell, now))
     text = written(cell)
-    return Text(text, style=_STYLES.get(text, "dim" if cell is None else ""))
+    # By its first word: `live, leader` is live.
+    return Text(text, style=_STYLES.get(text.partition(",")[0], "dim" if cell is None else ""))
 
 
 def _detailed(cell: Cell, now: datetime) -> Text:

@@ -8,6 +8,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
@@ -62,10 +63,9 @@ class Profiles:
     def get(self, name: str) -> Profile:
         profile = self._read().profiles.get(name)
         if profile is None:
-            raise NotFound(
-                f"There is no profile {name}: `hetuflow login --profile {name}` makes it.",
-                code="profile.not_found",
-            )
+            near = get_close_matches(name, self._read().profiles)
+            advice = f"did you mean {near[0]}?" if near else f"`hetuflow login --profile {name}` makes it."
+            raise NotFound(f"There is no profile {name}: {advice}", code="profile.not_found")
         return profile
 
     def put(self, name: str, profile: Profile, *, use: bool) -> None:

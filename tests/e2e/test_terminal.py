@@ -140,3 +140,16 @@ def test_a_broken_pipe_is_quiet(system: System) -> None:
     command = " ".join([*HETUFLOW, "job", "list", "-o", "json", "--limit", "500"])
     shell = run(["bash", "-c", f"{command} | head -c 1"], env=system.environment())
     assert (shell.stdout, shell.stderr) == ("[", "")
+
+
+def test_a_list_is_watched_until_ctrl_c(system: System) -> None:
+    job = system.apply(run={"command": ["true"]})
+    with on_terminal(system, "task", "list", "--job", job.name, "--watch", "0.2") as terminal:
+        terminal.expect("ID")
+        system.client.wait(system.client.run(job.id).id, timeout=60)
+        terminal.expect("succeeded")
+        terminal.type(CTRL_C)
+        assert terminal.wait() == 0
+        assert "Traceback" not in terminal.text
+    piped = run([*HETUFLOW, "task", "list", "--watch"], env=system.environment())
+    assert (piped.returncode, piped.stdout) == (2, "")
