@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test coverage fuzz chaos bench lint check format docs lock clean
+.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -45,6 +45,9 @@ fuzz: install ## ask a server whatever its OpenAPI document allows and forbids (
 
 chaos: install ## torment a system with every fault, seed after seed (ARGS="--runs 10 --report DIR")
 	@$(BIN)/hetuflow selftest --runs 5 --report chaos-reports $(ARGS)
+
+chaos-bugs: install ## put bugs into servers on purpose, and see that the self-test finds each of them
+	@$(BIN)/python -m tests.chaos $(ARGS)
 
 bench: install ## measure rates and latencies beside their limits, in one run
 	@$(BIN)/python -m bench $(ARGS)

@@ -77,6 +77,7 @@ async def _play(
     before = wall_minus_boottime()
     histories[SCENE].write("begin", wall_minus_boottime=before, **settings.facts())
     await scene.start()
+    histories[SCENE].write("started", server_urls=scene.server_urls)
     client = Client(scene.server_urls, scene.api_key, histories[CLIENTS])
     documents = Documents(settings, scene.payload, scene.folder / TRACES, scene.run_id)
     workload = Workload(client, documents, settings)

@@ -8,7 +8,14 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hetuflow_selftest.nemesis import agent_faults, database_faults, line_faults, server_faults
+from hetuflow_selftest.nemesis import (
+    agent_faults,
+    clock_faults,
+    database_faults,
+    disk_faults,
+    line_faults,
+    server_faults,
+)
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
@@ -36,6 +43,8 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "cut-agent-there": Fault(line_faults.cut_agent_there, "agents"),
     "cut-agent-back": Fault(line_faults.cut_agent_back, "agents"),
     "lose-replies": Fault(line_faults.lose_replies, "agents"),
+    "fill-disk": Fault(disk_faults.fill_disk, "agents"),
+    "step-clocks": Fault(clock_faults.step_clocks, "clocks"),
     "crash-postgres": Fault(database_faults.crash_postgres, "database"),
 }
 

@@ -15,6 +15,10 @@ Effect = Callable[[Histories, Window], str | None]
 # How long before a fault its victim must have done something to count as busy.
 _LATELY = 10.0
 _OK = 200
+# How long what an agent had taken ahead is begun without being new.
+_TAKEN_ALREADY = 3.0
+# Seconds that no slow line explains.
+_OFF = 15
 
 
 def effects(histories: Histories) -> list[Verdict]:
@@ -112,6 +116,31 @@ def _answers_were_lost(histories: Histories, _: Window) -> str | None:
     return None if lost else "no answer that said yes was lost"
 
 
+def _agent_took_no_work(histories: Histories, window: Window) -> str | None:
+    """It began things before, and none once what it had taken already was begun."""
+    started = [
+        record["at"]
+        for record in histories.proxy
+        if record.get("link") == window.victim
+        for one in record.get("reports", ())
+        if one["type"] == "start" and one["outcome"] == "ok"
+    ]
+    if not any(window.began - _LATELY <= at <= window.began for at in started):
+        return "the victim had begun nothing before"
+    if any(window.began + _TAKEN_ALREADY <= at <= window.ended for at in started):
+        return "the victim went on taking work"
+    return None
+
+
+def _clock_was_off(histories: Histories, window: Window) -> str | None:
+    """The agent has said the wrong time; a server says nobody but the database's, so that cannot be heard."""
+    agent = window.victim.split(", ")[1]
+    told = [record for record in histories.proxy if window.began <= record["at"] <= window.ended]
+    if any(abs(record.get("agent_off", 0)) > _OFF and record["link"] == agent for record in told):
+        return None
+    return f"{agent} was never heard with a wrong clock"
+
+
 def _database_was_away(histories: Histories, window: Window) -> str | None:
     blind = [record for record in histories.observer if record["kind"] == "blind"]
     if any(window.began <= record["at"] <= window.ended + _LATELY for record in blind):
@@ -132,5 +161,7 @@ _EFFECTS: Final[Mapping[str, Effect]] = {
     "cut-agent-there": _line_of_agent_cut,
     "cut-agent-back": _line_of_agent_cut,
     "lose-replies": _answers_were_lost,
+    "fill-disk": _agent_took_no_work,
+    "step-clocks": _clock_was_off,
     "crash-postgres": _database_was_away,
 }

@@ -10,6 +10,7 @@ from hetuflow_selftest.oracle.fires import each_fire_once, each_fire_ran
 from hetuflow_selftest.oracle.latency import start_latency
 from hetuflow_selftest.oracle.leadership import leadership
 from hetuflow_selftest.oracle.logs import logs_are_whole
+from hetuflow_selftest.oracle.losses import losses_are_true
 from hetuflow_selftest.oracle.processes import never_at_once
 from hetuflow_selftest.oracle.requests import promises
 from hetuflow_selftest.oracle.states import ends_are_final
@@ -23,6 +24,7 @@ def judge(histories: Histories) -> list[Verdict]:
         *start_latency(histories),
         *finished_once(histories),
         ends_are_final(histories),
+        losses_are_true(histories),
         *leadership(histories),
         *never_at_once(histories),
         logs_are_whole(histories),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -50,6 +51,8 @@ class Overheard:
         with suppress(ValueError, KeyError, TypeError):
             if name == "reports":
                 facts["reports"] = _reports(json.loads(asked), json.loads(body) if status == 200 else None)  # noqa: PLR2004  OK
+            elif name == "heartbeat" and status == 200:  # noqa: PLR2004  OK
+                facts |= _heartbeat(json.loads(asked), json.loads(body))
             elif status >= 400:  # noqa: PLR2004  refused
                 facts["code"] = json.loads(body).get("code")
         self._history.write(
@@ -89,6 +92,12 @@ class _Message:
     def take(self) -> bytes:
         self.whole = False
         return bytes(self._body)
+
+
+def _heartbeat(asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
+    """What was renewed, and how far off the agent's clock is."""
+    off = asked["timestamp"] / 1000 - time.time()
+    return {"kept": answered["payload"]["kept"], "agent_off": round(off, 1)}
 
 
 def _reports(asked: dict[str, Any], answered: dict[str, Any] | None) -> list[dict[str, Any]]:

@@ -10,7 +10,10 @@ from itertools import pairwise
 from hetuflow_selftest.oracle.evidence import Histories, Run
 from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, Verdict
 
+# Faults may be there at once: their names stand below each other.
+_FAULT_LANES = ("faults", " ", "  ")
 _LEFT, _RIGHT, _TOP, _LANE = 110, 1180, 40, 26
+_NAME_WIDTH = 50
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #334 } .axis { stroke: #ccd; stroke-width: 1 }
 .fault { fill: #e5484d; opacity: .16 } .mark { fill: #e5484d; opacity: .75 } .fire { fill: #30a46c }
@@ -61,7 +64,7 @@ def _scale(histories: Histories) -> Scale:
 def _lanes(histories: Histories) -> list[str]:
     servers = [f"server-{n}" for n in range(1, int(histories.facts.get("servers", 0)) + 1)]
     agents = [f"agent-{n}" for n in range(1, int(histories.facts.get("agents", 0)) + 1)]
-    return ["faults", "leader", "fires", *servers, "postgres", *agents, "other"]
+    return [*_FAULT_LANES, "leader", "fires", *servers, "postgres", *agents, "other"]
 
 
 def _axis(scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
@@ -76,11 +79,13 @@ def _axis(scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
 
 
 def _faults(histories: Histories, scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
-    for window in histories.windows:
+    windows = sorted(histories.windows, key=lambda window: window.began)
+    for number, window in enumerate(windows):
         x, width = scale.x(window.began), scale.width(window.began, window.ended)
         title = f"{window.fault}: {window.victim}"
         yield _box("fault", x, _TOP - 6, width, height - _TOP - 24, title)
-        yield f'<text x="{x + 2}" y="{rows["faults"] + 14}">{escape(window.fault)}</text>'
+        y = rows[_FAULT_LANES[number % len(_FAULT_LANES)]] + 14
+        yield f'<text x="{x + 2}" y="{y}">{escape(window.fault)}</text>'
         for victim in window.victim.split(", "):
             yield _box("mark", x, rows.get(victim, rows["other"]) + 4, width, _LANE - 12, title)
 
@@ -88,13 +93,20 @@ def _faults(histories: Histories, scale: Scale, rows: dict[str, int], height: in
 def _terms(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:
     offset = histories.wall_minus_boottime
     terms = sorted(histories.rows("leader_term"), key=lambda row: row["epoch"])
-    home = {row["id"]: row["url"] for row in histories.rows("server")}
+    urls = histories.facts.get("server_urls", [])
+    home = {row["id"]: _server(urls, row["url"]) for row in histories.rows("server")}
     begun = [(row["committed_at"] - offset, row) for row in terms]
     for (began, row), (ended, _) in pairwise([*begun, (scale.end, {})]):
         if ended >= scale.begin:
-            said = f"term {row['epoch']}: {home.get(row['holder'], row['holder'])}"
-            width = scale.width(began, ended)
-            yield _box("term", scale.x(began), rows["leader"] + 5, width, _LANE - 12, said)
+            leader, width = home.get(row["holder"], row["holder"]), scale.width(began, ended)
+            said = f"term {row['epoch']}: {leader}"
+            yield _box("term", scale.x(began), rows["leader"] + 5, width - 1, _LANE - 12, said)
+            if width > _NAME_WIDTH:
+                yield f'<text x="{scale.x(began) + 3}" y="{rows["leader"] + 16}">{escape(leader)}</text>'
+
+
+def _server(urls: list[str], url: str) -> str:
+    return f"server-{urls.index(url) + 1}" if url in urls else url
 
 
 def _runs(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:

@@ -15,8 +15,8 @@ from hetuflow_selftest.history import History, boottime
 
 _PATIENCE_SECONDS: Final = 60.0
 
-# Who moves cursors and bindings is written down with it, so that the judge need not believe whoever did it:
-# servers have roles of their own, and the commit's time is the database's.
+# Who moves cursors, bindings and the end of the audit trail is written down with it, so that the judge need
+# not believe whoever did it: servers have roles of their own, and the commit's time is the database's.
 INSTRUMENTS: Final = """
 CREATE SCHEMA selftest;
 CREATE TABLE selftest.leader_write (
@@ -33,6 +33,8 @@ CREATE TRIGGER selftest_note AFTER UPDATE ON sched_schedule FOR EACH ROW
   EXECUTE FUNCTION selftest.note('fires');
 CREATE TRIGGER selftest_note AFTER UPDATE ON sched_namespace_binding FOR EACH ROW
   WHEN (OLD.server_id <> NEW.server_id) EXECUTE FUNCTION selftest.note('a binding');
+CREATE TRIGGER selftest_note AFTER UPDATE ON sched_audit_head FOR EACH ROW
+  WHEN (OLD.seq < NEW.seq) EXECUTE FUNCTION selftest.note('a seal');
 """
 
 # name → the rows the judge gets; times in seconds since 1970.

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 import httpx
 
 from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
-from hetuflow_selftest.scene import database
+from hetuflow_selftest.scene import database, wrong_clock
 from hetuflow_selftest.scene.lines import Lines
 from hetuflow_selftest.scene.payload import write_payload
 from hetuflow_selftest.scene.processes import (
@@ -27,6 +27,7 @@ from hetuflow_selftest.scene.processes import (
     processes_named,
     processes_with,
 )
+from hetuflow_selftest.scene.small_disk import SmallDisk
 from hetuflow_selftest.settings import RunSettings
 from hetuflow_server.embedded import EmbeddedPostgres
 
@@ -36,10 +37,10 @@ _COMMAND_SECONDS = 90.0
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """How servers and agents are started; tests put broken ones here."""
+    """How servers and agents are started, behind the interpreter; tests put broken ones here."""
 
-    server: Sequence[str] = (sys.executable, "-m", "hetuflow_server", "server")
-    agent: Sequence[str] = (sys.executable, "-m", "hetuflow_agent")
+    server: Sequence[str] = ("-m", "hetuflow_server", "server")
+    agent: Sequence[str] = ("-m", "hetuflow_agent")
 
 
 class Scene:
@@ -54,6 +55,8 @@ class Scene:
         self.api_key = ""
         self.payload = write_payload(folder)
         (folder / TRACES).mkdir(mode=0o777)
+        # Of the first agent.
+        self.small_disk = SmallDisk(folder / "agent-1-data")
         self._history = history
         self._programs = programs
         self.postgres = EmbeddedPostgres(
@@ -71,6 +74,8 @@ class Scene:
         return self._database_url
 
     async def start(self) -> None:
+        if "fill-disk" in self.settings.faults:
+            self.small_disk.mount()
         await self.postgres.start()
         self._database_url = self.postgres.url
         await self._command("db", "upgrade")
@@ -119,8 +124,9 @@ class Scene:
     def payloads(self) -> dict[int, str]:
         return processes_with(f"SELFTEST_RUN={self.run_id}")
 
-    async def restart_postgres(self) -> None:
-        await self.postgres.start()
+    def step_clock(self, program: Program, seconds: float) -> None:
+        """Let its wall clock be off by so much from now on."""
+        _write_at_once(self._clock_of(program.name), f"{seconds:<32}")
 
     async def settle(self, seconds: float) -> bool:
         """Wait until nothing waits or runs any more."""
@@ -151,6 +157,7 @@ class Scene:
         for pid in (*self._keepers(), *self.payloads()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self.small_disk.unmount()
         await self.lines.stop()
         with suppress(Exception):
             await self.postgres.stop()
@@ -169,6 +176,16 @@ class Scene:
             await asyncio.sleep(0.2)
         self._history.write("processes", what=what, left=left)
 
+    def _clock_of(self, name: str) -> Path:
+        return self.folder / f"{name}.clock"
+
+    def _command_of(self, name: str, program: Sequence[str]) -> list[str]:
+        """As it is shipped, unless clocks are to be stepped in this run."""
+        if "step-clocks" not in self.settings.faults or program[0] != "-m":
+            return [sys.executable, *program]
+        _write_at_once(self._clock_of(name), f"{0.0:<32}")
+        return [sys.executable, wrong_clock.__file__, str(self._clock_of(name)), *program[1:]]
+
     async def _add_server(self, number: int, port: int) -> None:
         parts = urlsplit(self._database_url)
         link = await self.lines.open(
@@ -185,14 +202,16 @@ class Scene:
             "HETUFLOW_LEADER__HEARTBEAT_EVERY": f"{int(self.settings.server_beat * 1000)}ms",
             "HETUFLOW_RETENTION__PARTITION_AHEAD": "1d",
         }
-        server = Program(f"server-{number}", self._programs.server, clean(environment), self.folder)
+        name = f"server-{number}"
+        server = Program(name, self._command_of(name, self._programs.server), clean(environment), self.folder)
         self.servers.append(server)
         server.start()
 
     async def _add_agent(self, number: int, ports: Sequence[int], token: str) -> None:
         name = f"agent-{number}"
         link = await self.lines.open(name, [("127.0.0.1", port) for port in ports], http=True)
-        agent = Program(name, self._programs.agent, {}, self.folder)
+        command = self._command_of(name, self._programs.agent)
+        agent = Program(name, command, {}, self.folder)
         environment = {
             "HETUFLOW_AGENT__NAME": name,
             "HETUFLOW_AGENT__SERVER_URL": f"http://127.0.0.1:{link}",
@@ -202,7 +221,7 @@ class Scene:
             "HETUFLOW_AGENT__ON_STOP": "end",
             "HETUFLOW_AGENT__STOP_TIMEOUT": "20s",
         }
-        self.agents.append(Program(name, self._programs.agent, clean(environment), self.folder))
+        self.agents.append(Program(name, command, clean(environment), self.folder))
         self.agents[-1].start()
 
     async def _agent_token(self) -> str:
@@ -243,6 +262,13 @@ class Scene:
         if process.returncode != 0:
             raise SceneBroken(f"`hetuflow {' '.join(arguments)}` failed:\n{complained.decode()}")
         return said.decode().strip()
+
+
+def _write_at_once(file: Path, text: str) -> None:
+    """In place: whoever has it open reads the old text or the new one."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+    os.pwrite(descriptor, text.encode(), 0)
+    os.close(descriptor)
 
 
 def clean(settings: dict[str, str]) -> dict[str, str]:

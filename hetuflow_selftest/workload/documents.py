@@ -64,10 +64,11 @@ class Documents:
         return {"lease": f"{self._settings.lease:g}s", "kill_grace": "1s", "on_lost": "kill"}
 
     def _overlapping(self, policy: str) -> Document:
-        """Fires that come sooner than the one before has ended."""
+        """Fires that come sooner than the one before has ended; those that all wait have to catch up."""
         slow = max(2, self._settings.intervals[1])
+        lines = 2 if policy == "queue_all" else 6
         schedule = {"name": "often", "every": f"{slow}s", "overlap": policy, "misfire_grace": "1h"}
-        return self._job(f"overlap-{policy.replace('_', '-')}", lines=6, pause=0.4, schedules=[schedule])
+        return self._job(f"overlap-{policy.replace('_', '-')}", lines=lines, pause=0.4, schedules=[schedule])
 
     def _daemon(self) -> Document:
         daemon = {"replicas": 2, "backoff": {"delay": "1s", "max_delay": "2s"}}

@@ -6,6 +6,8 @@ import asyncio
 import os
 import random
 import socket
+from collections.abc import Callable
+from datetime import datetime
 
 from hetuflow_core import __version__, ids
 from hetuflow_core.runtime.loop import Timers
@@ -30,7 +32,12 @@ class Cluster:
     """The roles of one server. Its id is drawn anew at every start: no two lives are taken for one."""
 
     def __init__(
-        self, settings: ServerSettings, database: Database, listener: Listener, timers: Timers
+        self,
+        settings: ServerSettings,
+        database: Database,
+        listener: Listener,
+        timers: Timers,
+        learn_time: Callable[[datetime], None],
     ) -> None:
         clock, leader = timers.clock, settings.leader
         id_ = ids.new_id(clock.now(), os.urandom(10))
@@ -59,6 +66,7 @@ class Cluster:
                 version=__version__,
                 weight=settings.server.weight,
             ),
+            learn_time,
         )
         balancer = Balancer(
             database, self.leadership, Evicting(database), clock, dead_after=leader.dead_after

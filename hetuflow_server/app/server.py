@@ -88,6 +88,7 @@ from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.claiming import Claiming
 from hetuflow_server.services.daemon_actions import DaemonActions
+from hetuflow_server.services.database_clock import ClockSetter, DatabaseClock
 from hetuflow_server.services.dispatcher import Dispatcher
 from hetuflow_server.services.events import Events
 from hetuflow_server.services.explaining import Explaining
@@ -161,10 +162,10 @@ def server_parts(
     settings: ServerSettings, listener: Listener, stop_switch: StopSwitch, tls: ServerTls | None = None
 ) -> Sequence[Part]:
     """Return everything a server consists of behind its port, in the order it starts."""
-    clock = SystemClock()
+    clock = DatabaseClock(SystemClock())
     timers = Timers(clock)
     services = Services(settings, open_database(settings.database), clock)
-    cluster = Cluster(settings, services.database, listener, timers)
+    cluster = Cluster(settings, services.database, listener, timers, clock.learn)
     loops = [
         *cluster.loops,
         *_loops(settings, services, cluster),
@@ -197,6 +198,7 @@ def server_parts(
     waiting = _Farewell(services.hints)
     return [
         services.database,
+        ClockSetter(services.database, clock),
         *([services.identity.provider] if services.identity.provider else []),
         timers,
         cluster.leadership,

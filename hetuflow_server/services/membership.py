@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 
 import structlog
 
@@ -15,15 +16,24 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.membership")
 
 
 class Membership:
-    def __init__(self, database: Database, identify: Callable[[], ServerIdentity]) -> None:
-        """`identify` is asked once the server listens: before that it does not know its own address."""
+    def __init__(
+        self,
+        database: Database,
+        identify: Callable[[], ServerIdentity],
+        learn_time: Callable[[datetime], None],
+    ) -> None:
+        """`identify` is asked once the server listens: before that it does not know its own address.
+
+        `learn_time` is told with each heartbeat what time it is at the database.
+        """
         self._database = database
         self._identify = identify
+        self._learn_time = learn_time
 
     async def heartbeat(self) -> int:
         """Be there; always 0, there is nothing to go on with."""
         async with self._database.transaction() as connection:
-            await store.heartbeat(connection, self._identify())
+            self._learn_time(await store.heartbeat(connection, self._identify()))
         return 0
 
     async def leave(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from hetuflow_core.resources import Leader, Server
@@ -14,7 +14,8 @@ from hetuflow_server.store.leadership import LOCK
 _HEARTBEAT = """
 INSERT INTO sched_server (id, hostname, url, version, weight)
 VALUES (%(id)s, %(hostname)s, %(url)s, %(version)s, %(weight)s)
-ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), stopped_at = NULL"""
+ON CONFLICT (id) DO UPDATE SET heartbeat_at = clock_timestamp(), stopped_at = NULL
+RETURNING clock_timestamp()"""
 
 _STOP = """
 UPDATE sched_server SET stopped_at = clock_timestamp() WHERE id = %(id)s AND stopped_at IS NULL"""
@@ -56,8 +57,9 @@ class ServerIdentity:
     weight: int
 
 
-async def heartbeat(connection: Connection, server: ServerIdentity) -> None:
-    await connection.exec_driver_sql(
+async def heartbeat(connection: Connection, server: ServerIdentity) -> datetime:
+    """Be there; return what time it is at the database."""
+    found = await connection.exec_driver_sql(
         _HEARTBEAT,
         {
             "id": server.id,
@@ -67,6 +69,8 @@ async def heartbeat(connection: Connection, server: ServerIdentity) -> None:
             "weight": server.weight,
         },
     )
+    told: datetime = found.scalar_one()
+    return told
 
 
 async def list_servers(

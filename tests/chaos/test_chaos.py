@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -15,8 +17,10 @@ from hetuflow_selftest.report.page import as_page
 from hetuflow_selftest.report.text import as_json, as_text
 from hetuflow_selftest.run import perform
 from hetuflow_selftest.settings import quick
+from tests.chaos.__main__ import FOUND_BY
+from tests.chaos.broken_server import BUGS
 
-# One of each family: deaths, pauses, cut lines, a crash of the database, lost answers, a rolling restart.
+# One of each family: deaths, pauses, cut lines, a crashed database, lost answers, restarts, wrong clocks.
 # Those that touch different things are made beside each other, in one scene.
 GATE: Final = (
     "kill-leader",
@@ -27,6 +31,7 @@ GATE: Final = (
     "kill-keeper",
     "lose-replies",
     "crash-postgres",
+    "step-clocks",
 )
 
 
@@ -54,4 +59,11 @@ def test_faults_that_touch_the_same_are_made_one_after_the_other() -> None:
     dealt = tracks(GATE, together=True)
     assert sorted(name for track in dealt for name in track) == sorted(GATE)
     assert all(len({FAULTS[name].touches for name in track}) == 1 for track in dealt)
-    assert len(dealt) == 3
+    assert len(dealt) == 4
+
+
+def test_bugs_can_still_be_put_into_servers() -> None:
+    """Whether they are found takes minutes and is what `make chaos-bugs` asks."""
+    assert FOUND_BY.keys() == BUGS.keys()
+    apply_all = "from tests.chaos.broken_server import BUGS\nfor bug in BUGS.values(): bug()"
+    subprocess.run([sys.executable, "-c", apply_all], check=True, timeout=120, cwd=Path(__file__).parents[2])

@@ -3,193 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 from uuid import UUID
 
 import pytest
 
 from hetuflow_core.ids import task_of_schedule
 from hetuflow_selftest.oracle.calendar import fires
-from hetuflow_selftest.oracle.evidence import Histories
 from hetuflow_selftest.oracle.ids import scheduled_task
-from hetuflow_selftest.oracle.judge import judge
-from hetuflow_selftest.oracle.verdict import Outcome, Verdict, overall
-
-# Boottime 0 is an even second, so that both clocks show multiples of the interval together.
-OFFSET = 1_700_000_000.0
-SCHEDULE = "01890f3e-7b3c-7cc0-98c4-dc0c0c07398f"
-EXCLUSIVE = "01890f3e-7b3c-7cc0-98c4-dc0c0c073991"
-FIRST, SECOND = "http://127.0.0.1:1", "http://127.0.0.1:2"
-BOUNDS = {"calm_latency": 1.0, "fault_latency": 5.0, "recovery": 2.0, "tolerance": 0.05, "settling": 10.0}
-
-
-@dataclass
-class Written:
-    """Histories that can still be changed."""
-
-    clients: list[dict[str, Any]] = field(default_factory=list)
-    payloads: list[dict[str, Any]] = field(default_factory=list)
-    proxy: list[dict[str, Any]] = field(default_factory=list)
-    nemesis: list[dict[str, Any]] = field(default_factory=list)
-    observer: list[dict[str, Any]] = field(default_factory=list)
-    database: list[dict[str, Any]] = field(default_factory=list)
-    scene: list[dict[str, Any]] = field(default_factory=list)
-
-    def rows(self, table: str) -> list[dict[str, Any]]:
-        return [row for row in self.database if row["kind"] == table]
-
-    def drop(self, row: dict[str, Any]) -> None:
-        self.database.remove(row)
-
-    def judged(self) -> dict[str, Verdict]:
-        return {verdict.name: verdict for verdict in judge(Histories(**vars(self)))}
-
-
-def good() -> Written:
-    """Ten fires, every two seconds from 100 to 120; the leader is killed at 108 and back at 110."""
-    written = Written()
-    operation = {"kind": "operation", "schedule": SCHEDULE, "job": "j", "name": "s", "spec": {"every": "2s"}}
-    written.clients += [
-        {**operation, "op": "schedule", "at": 99.0, "answered": 99.5},
-        {**operation, "op": "unschedule", "at": 119.5, "answered": 120.5},
-    ]
-    for number, second in enumerate(range(100, 120, 2)):
-        add_fire(written, second, number)
-    written.database += [
-        {"kind": "server", "id": "a", "url": FIRST},
-        {"kind": "server", "id": "b", "url": SECOND},
-        {"kind": "leader_term", "epoch": 1, "holder": "a", "committed_at": OFFSET + 90},
-        {"kind": "leader_term", "epoch": 2, "holder": "b", "committed_at": OFFSET + 109},
-        leader_write(FIRST, 107.9),
-        leader_write(SECOND, 109.1),
-    ]
-    fault = {"id": 1, "fault": "kill-leader", "victim": "server-1", "holder": "a", "epoch": 1, "died": True}
-    written.nemesis += [{**fault, "kind": "begin", "at": 108.0}, {**fault, "kind": "end", "at": 110.0}]
-    written.observer.append(leader_seen(100.0, "a", 1))
-    add_requests(written)
-    written.scene += [
-        {"kind": "begin", "at": 90.0, "bounds": BOUNDS, "wall_minus_boottime": OFFSET},
-        {"kind": "over", "at": 120.5, "ended_at": 120.5},
-        {"kind": "processes", "at": 121.0, "left": {}},
-    ]
-    return written
-
-
-def add_fire(written: Written, second: int, number: int) -> None:
-    task = scheduled_task(SCHEDULE, OFFSET + second)
-    add_task(written, task, second, f"i{number}", schedule_id=SCHEDULE)
-
-
-def add_task(written: Written, task: str, at: float, instance: str, **facts: Any) -> None:
-    """One that ran once, for half a second, and said one line."""
-    status, token = facts.get("status", "succeeded"), f"token-{instance}"
-    task_row = {
-        "kind": "task",
-        "id": task,
-        "job": "j",
-        "schedule_id": None,
-        "backfill_id": None,
-        "flow_run_id": None,
-        "status": status,
-        "reason": None,
-        "losses": 0,
-        "fire_at": OFFSET + at,
-        "due_at": OFFSET + at,
-        "created_at": OFFSET + at - 5,
-    }
-    written.database.append(task_row | facts)
-    add_attempt(written, task, at, instance, status)
-    written.proxy.append(
-        {
-            "kind": "exchange",
-            "at": at + 0.6,
-            "answered": at + 0.7,
-            "link": "agent-1",
-            "server": 1,
-            "call": "reports",
-            "status": 200,
-            "passed": True,
-            "reports": [
-                {"type": "finish", "instance": instance, "token": token, "status": status, "outcome": "ok"}
-            ],
-        }
-    )
-    written.observer += [
-        {"kind": "ended", "at": at + 1, "what": "task", "id": task, "status": status},
-        {"kind": "ended", "at": at + 1, "what": "instance", "id": instance, "status": f"{status} {token}"},
-    ]
-
-
-def add_attempt(written: Written, task: str, at: float, instance: str, status: str, **facts: Any) -> None:
-    said = {"task": task, "instance": instance, "pid": 7}
-    written.payloads += [
-        {**said, "at": at + 0.1, "kind": "start", "line": 0},
-        {**said, "at": at + 0.3, "kind": "line", "line": 1},
-        {**said, "at": at + 0.5, "kind": "end", "line": 1},
-    ]
-    row = {"id": instance, "task_id": task, "job": "j", "status": status, "token": f"token-{instance}"}
-    written.database += [
-        {"kind": "instance", **row, "claim_no": 1, "agent": "agent-1", "slot": None, **facts},
-        {
-            "kind": "log",
-            "instance": instance,
-            "claim_no": 1,
-            "stream": "stdout",
-            "chunks": [[0, len(instance) + 5, len(instance) + 5]],
-            "text": f"{instance} 7 1\n",
-        },
-    ]
-
-
-def add_requests(written: Written) -> None:
-    """A run, an event, a cancel, a flow, two lives of a daemon, and fires that may not overlap."""
-    asked = {"kind": "operation", "at": 101.0, "answered": 101.1, "status": 200}
-    written.clients += [
-        {**asked, "op": "run", "job": "by-hand", "told_id": "run"},
-        {**asked, "op": "emit", "key": "k"},
-        {**asked, "op": "cancel", "task": "cancelled", "told_status": "cancelled"},
-        {
-            **asked,
-            "op": "schedule",
-            "schedule": EXCLUSIVE,
-            "job": "x",
-            "name": "s",
-            "spec": {"every": "2s"},
-            "overlap": "skip",
-            "at": 113.0,
-            "answered": 113.1,
-        },
-        {**asked, "op": "unschedule", "schedule": EXCLUSIVE, "at": 117.0, "answered": 117.1},
-    ]
-    add_task(written, "run", 101, "run-1", job="by-hand")
-    add_task(written, "event", 101, "event-1", schedule_id="of-events", event_key="k")
-    add_task(written, "cancelled", 100, "cancelled-1", schedule_id="z", status="cancelled")
-    for second in (114, 116):
-        task = scheduled_task(EXCLUSIVE, OFFSET + second)
-        add_task(written, task, second, f"x{second}", schedule_id=EXCLUSIVE)
-    node = {"flow_run_id": "flow"}
-    add_task(written, "n1", 102, "n1-1", flow_node="first", **node)
-    for number in range(3):
-        add_task(written, f"n2{number}", 103, f"n2{number}-1", flow_node="each", **node)
-    add_task(written, "n3", 104, "n3-1", flow_node="last", **node)
-    for number in range(2):
-        add_task(written, f"d{number}", 105 + number, f"d{number}-1", schedule_id="of-daemon")
-        written.rows("instance")[-1]["slot"] = 0
-    written.database += [
-        {"kind": "event", "id": "e", "name": "n", "key": "k"},
-        {"kind": "flow_run", "id": "flow", "status": "succeeded"},
-    ]
-
-
-def leader_write(url: str, at: float) -> dict[str, Any]:
-    return {"kind": "leader_write", "server": "s", "url": url, "what": "fires", "committed_at": OFFSET + at}
-
-
-def leader_seen(at: float, holder: str, epoch: int) -> dict[str, Any]:
-    fence = {"fence_holder": holder, "fence_epoch": epoch}
-    return {"kind": "leader", "at": at, "holder": holder, "epoch": epoch, **fence}
+from hetuflow_selftest.oracle.verdict import Outcome, overall
+from tests.support.histories import (
+    FIRST,
+    OFFSET,
+    SCHEDULE,
+    SECOND,
+    Written,
+    add_attempt,
+    add_fire,
+    add_task,
+    good,
+    leader_seen,
+    leader_write,
+    log_of,
+    records_of,
+    report_of,
+    row_of,
+)
 
 
 def test_a_good_history_passes() -> None:
@@ -280,18 +119,6 @@ def a_process_is_left(written: Written) -> None:
     written.scene[-1]["left"] = {17: "sleep 100"}
 
 
-def row_of(written: Written, table: str, id_: str) -> dict[str, Any]:
-    return next(row for row in written.rows(table) if row["id"] == id_)
-
-
-def records_of(written: Written, instance: str) -> list[dict[str, Any]]:
-    return [record for record in written.payloads if record["instance"] == instance]
-
-
-def report_of(written: Written, instance: str) -> dict[str, Any]:
-    return next(one for record in written.proxy for one in record["reports"] if one["instance"] == instance)
-
-
 def two_finish_one_attempt(written: Written) -> None:
     written.proxy.append(
         {**written.proxy[0], "reports": [{**report_of(written, "i0"), "token": "another"}]},
@@ -336,6 +163,12 @@ def a_terminal_row_vanishes(written: Written) -> None:
     written.observer.append({"kind": "vanished", "at": 119.0, "what": "task", "id": "run", "status": "x"})
 
 
+def somebody_heard_of_is_lost(written: Written) -> None:
+    row_of(written, "instance", "i3")["reason"] = "lease_expired"
+    heartbeat = {"kind": "exchange", "at": 104.9, "answered": 105.0, "link": "agent-1", "server": 1}
+    written.proxy.append({**heartbeat, "call": "heartbeat", "status": 200, "passed": True, "kept": ["i3"]})
+
+
 def an_attempt_has_two_processes(written: Written) -> None:
     written.payloads += [{**record, "pid": 8, "at": record["at"] + 3} for record in records_of(written, "i3")]
 
@@ -352,10 +185,6 @@ def fires_overlap(written: Written) -> None:
 def a_slot_lives_twice(written: Written) -> None:
     for record in records_of(written, "d0-1"):
         record["at"] += 0.9 if record["kind"] == "end" else 0
-
-
-def log_of(written: Written, instance: str) -> dict[str, Any]:
-    return next(row for row in written.rows("log") if row["instance"] == instance)
 
 
 def a_line_is_missing(written: Written) -> None:
@@ -434,6 +263,7 @@ def a_node_begins_too_soon(written: Written) -> None:
         (a_terminal_state_changes, "what has ended stays so"),
         (a_terminal_state_has_changed_in_the_end, "what has ended stays so"),
         (a_terminal_row_vanishes, "what has ended stays so"),
+        (somebody_heard_of_is_lost, "nothing that was heard of is lost"),
         (an_attempt_has_two_processes, "one process per attempt"),
         (two_attempts_at_once, "no two attempts at once"),
         (fires_overlap, "no overlap where none is allowed"),
@@ -483,34 +313,6 @@ def test_what_is_planted_is_found(plant: Callable[[Written], None], red: str) ->
     assert overall(list(verdicts.values())) is Outcome.FAIL
 
 
-def the_victim_did_not_lead(written: Written) -> None:
-    for record in written.nemesis:
-        del record["epoch"]
-
-
-def nobody_took_over(written: Written) -> None:
-    written.drop(written.rows("leader_term")[1])
-
-
-def nothing_was_generated_afterwards(written: Written) -> None:
-    for task in written.rows("task"):
-        task["created_at"] = OFFSET + 95
-
-
-def it_could_not_be_made(written: Written) -> None:
-    written.nemesis[:] = [{"kind": "unsupported", "at": 108.0, "fault": "kill-leader", "why": "no right to"}]
-
-
-@pytest.mark.parametrize(
-    "without_effect",
-    [the_victim_did_not_lead, nobody_took_over, nothing_was_generated_afterwards, it_could_not_be_made],
-)
-def test_a_fault_without_effect_proves_nothing(without_effect: Callable[[Written], None]) -> None:
-    written = good()
-    without_effect(written)
-    assert written.judged()["fault: kill-leader"].outcome is Outcome.UNKNOWN
-
-
 def test_nothing_to_look_at_is_no_pass() -> None:
     written = good()
     written.clients.clear()
@@ -530,6 +332,13 @@ def test_a_schedule_that_ended_before_anybody_came_to_it_has_missed_nothing() ->
     assert written.judged()["no fire is missing"].outcome is Outcome.PASS
     written.clients[-1]["at"] = 111.0
     assert written.judged()["no fire is missing"].outcome is Outcome.FAIL
+
+
+def test_who_was_silent_for_a_lease_is_lost() -> None:
+    written = good()
+    somebody_heard_of_is_lost(written)
+    row_of(written, "instance", "i3")["finished_at"] = OFFSET + 110.1
+    assert written.judged()["nothing that was heard of is lost"].outcome is Outcome.PASS
 
 
 def test_quarantine_is_an_end_that_work_may_have() -> None:

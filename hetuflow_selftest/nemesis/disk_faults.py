@@ -1,0 +1,26 @@
+"""The disk of an agent fills up."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.refusal import NotHere
+from hetuflow_selftest.scene.scene import Scene
+
+Facts = dict[str, Any]
+
+
+@asynccontextmanager
+async def fill_disk(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
+    """It takes no more work, and what runs and has run is reported."""
+    if not scene.small_disk.mounted:
+        raise NotHere("it takes root, and the right to mount a small file system")
+    scene.small_disk.fill()
+    try:
+        yield {"victim": scene.agents[0].name, "at": boottime()}
+    finally:
+        scene.small_disk.make_room()

@@ -1,0 +1,138 @@
+"""A fault that nobody felt proves nothing: the judge says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hetuflow_selftest.oracle.verdict import Outcome
+from tests.support.histories import (
+    FIRST,
+    OFFSET,
+    SECOND,
+    Written,
+    good,
+    records_of,
+)
+
+
+def the_victim_did_not_lead(written: Written) -> None:
+    for record in written.nemesis:
+        del record["epoch"]
+
+
+def nobody_took_over(written: Written) -> None:
+    written.drop(written.rows("leader_term")[1])
+
+
+def nothing_was_generated_afterwards(written: Written) -> None:
+    for task in written.rows("task"):
+        task["created_at"] = OFFSET + 95
+
+
+def it_could_not_be_made(written: Written) -> None:
+    written.nemesis[:] = [{"kind": "unsupported", "at": 108.0, "fault": "kill-leader", "why": "no right to"}]
+
+
+@pytest.mark.parametrize(
+    "without_effect",
+    [the_victim_did_not_lead, nobody_took_over, nothing_was_generated_afterwards, it_could_not_be_made],
+)
+def test_a_fault_without_effect_proves_nothing(without_effect: Callable[[Written], None]) -> None:
+    written = good()
+    without_effect(written)
+    assert written.judged()["fault: kill-leader"].outcome is Outcome.UNKNOWN
+
+
+def struck(fault: str, **facts: Any) -> Written:
+    """A good history in which this fault was there instead, from 104.2 to 112, while `i2` ran."""
+    written = good()
+    record = {"id": 1, "fault": fault, "victim": "agent-1", **facts}
+    written.nemesis[:] = [{**record, "kind": "begin", "at": 104.2}, {**record, "kind": "end", "at": 112.0}]
+    return written
+
+
+def exchange(at: float, call: str, **facts: Any) -> dict[str, Any]:
+    seen = {"kind": "exchange", "at": at, "answered": at, "link": "agent-1", "server": 1, "status": 200}
+    return {**seen, "call": call, "passed": True, **facts}
+
+
+def start_of(instance: str) -> list[dict[str, Any]]:
+    return [{"type": "start", "instance": instance, "token": "t", "status": None, "outcome": "ok"}]
+
+
+def kill_of_a_keeper() -> Written:
+    written = struck("kill-keeper", killed=1)
+    written.payloads.remove(records_of(written, "i2")[-1])
+    return written
+
+
+def restarts() -> Written:
+    written = struck("restart-servers", victim="server-1, server-2")
+    written.database += [
+        {"kind": "server", "id": id_, "url": url} for id_, url in (("c", FIRST), ("d", SECOND))
+    ]
+    return written
+
+
+def lost_answers() -> Written:
+    written = struck("lose-replies")
+    written.proxy[0]["passed"] = False
+    return written
+
+
+def crash() -> Written:
+    written = struck("crash-postgres", victim="postgres")
+    written.observer.append({"kind": "blind", "at": 105.0})
+    return written
+
+
+def wrong_clock() -> Written:
+    written = struck("step-clocks", victim="server-1, agent-1")
+    written.proxy.append(exchange(106.0, "heartbeat", agent_off=30.0, kept=[]))
+    return written
+
+
+def full_disk() -> Written:
+    written = struck("fill-disk")
+    written.proxy.append(exchange(104.0, "reports", reports=start_of("i2")))
+    return written
+
+
+def works_on(written: Written) -> None:
+    written.proxy.append(exchange(110.0, "reports", reports=start_of("i5")))
+
+
+FELT: dict[str, tuple[Written, Callable[[Written], object]]] = {
+    "kill-server": (struck("kill-server", victim="server-1"), lambda written: written.proxy.clear()),
+    "cut-leader": (
+        struck("cut-leader", victim="server-1", felt=3, epoch=1),
+        lambda written: [record.update(felt=0) for record in written.nemesis],
+    ),
+    "restart-servers": (restarts(), lambda written: written.drop(written.rows("server")[-1])),
+    "kill-agent": (struck("kill-agent"), lambda written: written.payloads.clear()),
+    "stop-agent": (struck("stop-agent"), lambda written: written.payloads.clear()),
+    "kill-keeper": (
+        kill_of_a_keeper(),
+        lambda written: [record.update(killed=0) for record in written.nemesis],
+    ),
+    "cut-agent": (
+        struck("cut-agent", felt=1),
+        lambda written: [record.update(felt=0) for record in written.nemesis],
+    ),
+    "lose-replies": (lost_answers(), lambda written: written.proxy[0].update(passed=True)),
+    "crash-postgres": (crash(), lambda written: written.observer.pop()),
+    "step-clocks": (wrong_clock(), lambda written: written.proxy[-1].update(agent_off=0.1)),
+    "fill-disk": (full_disk(), works_on),
+}
+
+
+@pytest.mark.parametrize("fault", FELT)
+def test_each_fault_has_to_be_felt(fault: str) -> None:
+    written, without = FELT[fault]
+    verdict = written.judged()[f"fault: {fault}"]
+    assert verdict.outcome is Outcome.PASS, verdict.summary
+    without(written)
+    assert written.judged()[f"fault: {fault}"].outcome is Outcome.UNKNOWN
