@@ -8,6 +8,7 @@ transaction of its own, from as many connections: no HTTP, no JSON, no offsets, 
 from __future__ import annotations
 
 import asyncio
+import statistics
 import time
 from collections.abc import Sequence
 from uuid import uuid4
@@ -30,24 +31,31 @@ _RAW_TABLE = "CREATE TABLE IF NOT EXISTS bench_chunk (id bigserial PRIMARY KEY, 
 
 def measure(context: Context) -> Figure:
     job = context.system.add_job("bench-logs", ["true"])
-    return Figure("log-ingest", [_line(context, job, lines) for lines in _AIMS])
+    notes: list[str] = []
+    return Figure("log-ingest", [_line(context, job, lines, notes) for lines in _AIMS], notes)
 
 
-def _line(context: Context, job: str, lines: int) -> Line:
+def _line(context: Context, job: str, lines: int, notes: list[str]) -> Line:
     written = (b"2026-01-01T00:00:00Z INFO request %06d took %03d ms\n" % (n, n % 997) for n in range(lines))
     text = b"".join(written)
     rates, limits = [], []
+    costs: list[tuple[float, float]] = []
     for repetition in range(context.pace.repetitions):
         context.say(f"log ingest, repetition {repetition + 1}: {lines} lines per request")
         create_backlog(context.system, job, _AGENTS)
-        rates.append(lines * in_event_loop(lambda: _ship(context, text)))
+        rates.append(lines * in_event_loop(lambda: _ship(context, text, costs)))
         limits.append(lines * in_event_loop(lambda: _insert(context, text)))
+    server, postgres = (statistics.median(each) * 1e6 for each in zip(*costs, strict=True))
+    notes.append(
+        f"log-ingest: a request of {lines} lines took, in µs of a core: "
+        f"server {server:.0f}, PostgreSQL {postgres:.0f}"
+    )
     what = f"log lines taken, {lines} per request, {_AGENTS} agents"
     return Line(what, "/s", rates, Limit("the same chunks through bare psycopg", limits), _AIMS[lines])
 
 
-async def _ship(context: Context, text: bytes) -> float:
-    """Requests per second."""
+async def _ship(context: Context, text: bytes, costs: list[tuple[float, float]]) -> float:
+    """Requests per second; to `costs` goes what one took of the processors: the server, and PostgreSQL."""
     packed = zstandard.ZstdCompressor(level=3).compress(text)
     requests = 0
 
@@ -64,10 +72,11 @@ async def _ship(context: Context, text: bytes) -> float:
 
     async with simulated_agents(context.system, _AGENTS, 1) as agents:
         work = await _assignments(agents)
-        began = time.perf_counter()
+        began, before = time.perf_counter(), context.system.cpu_seconds()
         until = began + context.pace.seconds
         await asyncio.gather(*(ship(agent, one, until) for agent, one in zip(agents, work, strict=True)))
-        seconds = time.perf_counter() - began
+        seconds, after = time.perf_counter() - began, context.system.cpu_seconds()
+        costs.append(((after[0] - before[0]) / requests, (after[1] - before[1]) / requests))
         for agent, one in zip(agents, work, strict=True):
             await agent.finish([one])
     return requests / seconds

@@ -62,7 +62,7 @@ class LogIngest:
         return results
 
     async def _write(self, connection: Connection, growth: _Growth) -> None:
-        await log_chunks.append(connection, growth.rows, growth.changed())
+        await log_chunks.append(connection, growth.rows, growth.changed(), last=not growth.rotations)
         for key, keep_from in growth.rotations.items():
             await log_chunks.rotate(connection, key, keep_from)
 

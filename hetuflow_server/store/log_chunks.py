@@ -161,11 +161,20 @@ async def _lock_lengths(connection: Connection, wanted: Sequence[StreamKey]) -> 
     return {length.key: length for length in lengths}
 
 
-async def append(connection: Connection, chunks: Sequence[ChunkRow], lengths: Sequence[StreamLength]) -> None:
-    """Append chunks that were found to fit locked streams, and write how long those are now."""
+async def append(
+    connection: Connection,
+    chunks: Sequence[ChunkRow],
+    lengths: Sequence[StreamLength],
+    *,
+    last: bool = False,
+) -> None:
+    """Append chunks that were found to fit locked streams, and write how long those are now.
+
+    With `last` the transaction is committed in the same round trip.
+    """
     if chunks or lengths:
         grown = {f"of_{name}": values for name, values in transpose(StreamLength, lengths).items()}
-        await connection.exec_driver_sql(_APPEND, {**transpose(ChunkRow, chunks), **grown})
+        await connection.exec_driver_sql(_APPEND, {**transpose(ChunkRow, chunks), **grown}, last=last)
 
 
 async def rotate(connection: Connection, key: StreamKey, keep_from: int) -> None:
