@@ -17,6 +17,7 @@ import yaml
 from hetuflow_core import messages as m
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import TaskDetail
+from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
 from tests.support.processes import HETUFLOW, run
 from tests.support.protocol import HandAgent
@@ -38,7 +39,7 @@ def work(lone_server: System, agent: HandAgent) -> Iterator[m.Assignment]:
     (one,) = [each for each in agent.poll().assignments if each.task_id == task.id]
     agent.start(one)
     yield one
-    agent.finish(one, m.InstanceStatus.SUCCEEDED, exit_code=0)
+    agent.finish(one, InstanceStatus.SUCCEEDED, exit_code=0)
 
 
 def store(

@@ -13,6 +13,7 @@ import pytest
 import zstandard
 
 from hetuflow_core import messages as m
+from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
 from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run
 from tests.support.protocol import HandAgent
@@ -34,7 +35,7 @@ def work(lone_server: System, agent: HandAgent) -> Iterator[m.Assignment]:
     (one,) = [each for each in agent.poll().assignments if each.task_id == task.id]
     agent.start(one)
     yield one
-    agent.finish(one, m.InstanceStatus.SUCCEEDED, exit_code=0)
+    agent.finish(one, InstanceStatus.SUCCEEDED, exit_code=0)
 
 
 def piece(one: m.Assignment, text: bytes, offset: int = 0, stream: str = "stdout") -> m.LogChunk:

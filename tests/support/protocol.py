@@ -11,6 +11,7 @@ import httpx
 import msgspec
 
 from hetuflow_core import messages as m
+from hetuflow_core.states import InstanceStatus
 
 P = TypeVar("P")
 
@@ -74,7 +75,7 @@ class HandAgent:
     def start(self, one: m.Assignment) -> m.ReportOutcome:
         return self.report(m.Start(one.instance_id, one.token))[0]
 
-    def finish(self, one: m.Assignment, status: m.InstanceStatus, **facts: Any) -> m.ReportOutcome:
+    def finish(self, one: m.Assignment, status: InstanceStatus, **facts: Any) -> m.ReportOutcome:
         return self.report(m.Finish(one.instance_id, one.token, status, **facts))[0]
 
     def logs(self, *chunks: m.LogChunk) -> list[m.LogResult]:
