@@ -378,7 +378,8 @@ def _loops(settings: ServerSettings, services: Services, cluster: Cluster) -> li
         ahead=settings.retention.partition_ahead,
     )
     sealer = AuditSealer(
-        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout)
+        services.database,
+        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout),
     )
     messenger = Messenger(
         services.database,

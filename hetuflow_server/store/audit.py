@@ -60,6 +60,9 @@ _UNSEALED = f"""
 SELECT {_COLUMNS} FROM sched_audit
 WHERE seq IS NULL AND (%(since)s::uuid IS NULL OR id >= %(since)s) ORDER BY id LIMIT %(limit)s"""
 
+_ANY_UNSEALED = """
+SELECT EXISTS (SELECT FROM sched_audit WHERE seq IS NULL AND (%(since)s::uuid IS NULL OR id >= %(since)s))"""
+
 _SEAL = """
 UPDATE sched_audit SET seq = s.seq, hash = s.hash
 FROM unnest(%(ids)s::uuid[], %(seqs)s::bigint[], %(hashes)s::bytea[]) AS s(id, seq, hash)
@@ -130,6 +133,12 @@ async def chain(
     return entries, [AuditTombstone(row.seq, row.hash) for row in left], end
 
 
+async def any_unsealed(connection: Connection, *, since: datetime | None) -> bool:
+    """Tell whether there is something to seal; without a lock, which would be a write every time."""
+    found = await connection.exec_driver_sql(_ANY_UNSEALED, {"since": _look_from(since)})
+    return bool(found.scalar_one())
+
+
 async def seal(connection: Connection, *, limit: int, since: datetime | None) -> tuple[int, datetime | None]:
     """Chain entries that were committed and are not sealed yet; return how many, and when the last was.
 
@@ -138,8 +147,7 @@ async def seal(connection: Connection, *, limit: int, since: datetime | None) ->
     """
     await connection.exec_driver_sql(_FIRST_HEAD, {"seq": START.seq, "hash": START.hash})
     head = (await connection.exec_driver_sql(_LOCK_HEAD)).one()
-    bound = None if since is None else ids.first_id_at(since - _LONGEST_TRANSACTION)
-    rows = await connection.exec_driver_sql(_UNSEALED, {"since": bound, "limit": limit})
+    rows = await connection.exec_driver_sql(_UNSEALED, {"since": _look_from(since), "limit": limit})
     last, made = Seal(head.seq, bytes(head.hash)), []
     for row in rows:
         last = sealed(last, content_of(_entry(row)))
@@ -155,6 +163,10 @@ async def seal(connection: Connection, *, limit: int, since: datetime | None) ->
         )
         await connection.exec_driver_sql(_MOVE_HEAD, {"seq": last.seq, "hash": last.hash})
     return len(made), max((row.at for row in rows), default=None)
+
+
+def _look_from(since: datetime | None) -> UUID | None:
+    return None if since is None else ids.first_id_at(since - _LONGEST_TRANSACTION)
 
 
 async def expire(connection: Connection, partition: str) -> bool:

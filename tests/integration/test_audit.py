@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 from uuid import uuid4
 
 import psycopg
@@ -166,7 +166,7 @@ async def test_a_look_within_a_request_is_one_round_trip_and_leaves_no_entry(
 
 
 async def test_entries_are_sealed_in_the_order_of_their_commits(scheduling: Engine, limits: Limits) -> None:
-    sealer = AuditSealer(scheduling.database)
+    sealer = AuditSealer(scheduling.database, scheduling.database)
     with psycopg.connect(scheduling.url) as late:
         # Its id is the oldest, and it commits last.
         old = ids.new_id(scheduling.now() - timedelta(seconds=5), b"0" * 10)
@@ -190,11 +190,24 @@ async def test_entries_are_sealed_in_the_order_of_their_commits(scheduling: Engi
     assert reached.seq == 4
 
 
+async def test_with_nothing_to_seal_a_round_only_looks(scheduling: Engine, limits: Limits) -> None:
+    class Refused:
+        def transaction(self) -> NoReturn:
+            raise AssertionError("nothing was to be written")
+
+    await sealed_limits(scheduling, limits, 2)
+    assert await AuditSealer(scheduling.database, Refused()).run_once() == 0
+    with opened(deed()):
+        await limits.create(WHO, LimitRequest("tool:new", 1))
+    with pytest.raises(AssertionError, match="nothing was"):
+        await AuditSealer(scheduling.database, Refused()).run_once()
+
+
 async def sealed_limits(engine: Engine, limits: Limits, count: int) -> None:
     with opened(deed()):
         for number in range(count):
             await limits.create(WHO, LimitRequest(f"tool:{number}", 1))
-    assert await AuditSealer(engine.database).run_once() == count
+    assert await AuditSealer(engine.database, engine.database).run_once() == count
 
 
 async def test_the_database_refuses_to_change_it_and_the_chain_shows_who_does_anyway(
@@ -244,7 +257,7 @@ async def test_what_expires_leaves_a_chain_that_can_be_followed(own: Engine) -> 
             "VALUES (%s, %s, 'key', 'ann', %s, 'done')",
             [ids.new_id(midnight + timedelta(seconds=at), bytes([number]) * 10), midnight, f"a{number}"],
         )
-        assert await AuditSealer(own.database).run_once() == 1
+        assert await AuditSealer(own.database, own.database).run_once() == 1
     before = await walk(own)
     assert isinstance(before, Seal)
     assert await partitions.expire(midnight) == 1
@@ -255,7 +268,7 @@ async def test_what_expires_leaves_a_chain_that_can_be_followed(own: Engine) -> 
     begins = Seal(2, stones[0]["hash"])
     assert await walk(own, begins) == before
     # And what was let go is itself sealed.
-    assert await AuditSealer(own.database).run_once() == 1
+    assert await AuditSealer(own.database, own.database).run_once() == 1
     said = own.one("SELECT detail, seq FROM sched_audit WHERE action = 'expire_audit'")
     assert (said["seq"], said["detail"]["seq"], said["detail"]["hash"]) == (6, 2, begins.hash.hex())
 
