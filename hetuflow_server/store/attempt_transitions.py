@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
+from hetuflow_core.ids import range_of
 from hetuflow_server.store.connection import Connection
 
 # Why an attempt was ended by somebody, which its task outlives if it may be tried again.
@@ -18,7 +19,8 @@ WHERE id = %(id)s AND status IN ('pending', 'waiting_retry')"""
 _UNMARK_TERMINATED = f"""
 UPDATE sched_task SET reason = NULL
 WHERE id = ANY(ARRAY(SELECT task_id FROM sched_task_instance WHERE id = ANY(%(ids)s::uuid[])))
-  AND reason = '{TERMINATED}' AND status IN ('pending', 'waiting_retry')"""
+  AND id BETWEEN %(first)s AND %(last)s AND reason = '{TERMINATED}'
+  AND status IN ('pending', 'waiting_retry')"""
 
 _SET_PRIORITY = """
 WITH task AS (
@@ -36,7 +38,11 @@ async def mark_terminated(connection: Connection, task_id: UUID) -> None:
 
 async def unmark_terminated(connection: Connection, instances: Sequence[UUID]) -> None:
     """The tasks of these are to end after all."""
-    await connection.exec_driver_sql(_UNMARK_TERMINATED, {"ids": list(instances)})
+    # Instances have the times of their tasks.
+    first, last = range_of(instances)
+    await connection.exec_driver_sql(
+        _UNMARK_TERMINATED, {"ids": list(instances), "first": first, "last": last}
+    )
 
 
 async def set_priority(connection: Connection, task_id: UUID, priority: int) -> tuple[int, int] | None:

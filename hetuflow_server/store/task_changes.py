@@ -31,9 +31,11 @@ FROM pg_current_snapshot() s"""
 
 _READ = """
 SELECT c.xid, c.seq, c.at, c.task_id, c.task_seq, c.status, c.reason, j.name AS job, t.fire_at, t.finished_at
-FROM sched_task_change c JOIN sched_task t ON t.id = c.task_id JOIN sched_job j ON j.id = t.job_id
-WHERE c.namespace_id = %(namespace_id)s AND (c.xid, c.seq) > (%(xid)s, %(seq)s) AND c.xid < %(settled)s
-ORDER BY c.xid, c.seq LIMIT %(limit)s"""
+FROM (SELECT * FROM sched_task_change
+      WHERE namespace_id = %(namespace_id)s AND (xid, seq) > (%(xid)s, %(seq)s) AND xid < %(settled)s
+      ORDER BY xid, seq LIMIT %(limit)s) c
+JOIN sched_task t ON t.id = c.task_id JOIN sched_job j ON j.id = t.job_id
+ORDER BY c.xid, c.seq"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,9 @@ _INSTANCES = f"""
 SELECT {INSTANCE_COLUMNS}
 FROM sched_task_instance_all i LEFT JOIN sched_agent a ON a.id = i.agent_id
 WHERE {{condition}} ORDER BY i.seq"""
-_INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s")
+# Instances have the time of their task, so their partition is known.
+_OF_TASK = "task_id = %(id)s AND id BETWEEN %(first)s AND %(last)s"
+_INSTANCES_OF_TASK = _INSTANCES.format(condition="i.task_id = %(id)s AND i.id BETWEEN %(first)s AND %(last)s")
 _INSTANCE = _INSTANCES.format(condition="i.id = %(id)s")
 
 
@@ -149,15 +151,19 @@ async def task_detail(connection: Connection, id_: UUID) -> TaskDetail | None:
     ).one_or_none()
     if row is None:
         return None
-    instances = await connection.exec_driver_sql(_INSTANCES_OF_TASK, {"id": id_})
+    first, last = range_of([id_])
+    instances = await connection.exec_driver_sql(
+        _INSTANCES_OF_TASK, {"id": id_, "first": first, "last": last}
+    )
     attempts = [TaskInstance(**instance._mapping) for instance in instances]  # noqa: SLF001
     return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - a row's public name
 
 
 async def tasks_by_id(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Task]:
+    first, last = range_of(ids)
     rows = await connection.exec_driver_sql(
-        f"SELECT {COLUMNS} {FROM} WHERE t.id = ANY(%(ids)s::uuid[])",
-        {"ids": list(ids)},
+        f"SELECT {COLUMNS} {FROM} WHERE t.id = ANY(%(ids)s::uuid[]) AND t.id BETWEEN %(first)s AND %(last)s",
+        {"ids": list(ids), "first": first, "last": last},
     )
     return {row.id: Task(**row._mapping) for row in rows}  # noqa: SLF001 - a row's public name
 
@@ -177,10 +183,10 @@ async def instance_by_id(connection: Connection, id_: UUID) -> tuple[TaskInstanc
 
 async def target_of(connection: Connection, task_id: UUID) -> UUID | None:
     """Return the agent the newest instance of a task was bound to."""
+    first, last = range_of([task_id])
     row = await connection.exec_driver_sql(
-        "SELECT target_agent_id FROM sched_task_instance_all WHERE task_id = %(id)s "
-        "ORDER BY seq DESC LIMIT 1",
-        {"id": task_id},
+        f"SELECT target_agent_id FROM sched_task_instance_all WHERE {_OF_TASK} ORDER BY seq DESC LIMIT 1",
+        {"id": task_id, "first": first, "last": last},
     )
     target: UUID | None = row.scalar_one_or_none()
     return target
@@ -207,7 +213,7 @@ async def count_first_repetitions(connection: Connection, ids: Sequence[UUID]) -
     """Count the first repetition of those of these locked tasks that may be repeated and were not yet."""
     first, last = range_of(ids)
     rows = await connection.exec_driver_sql(
-        _COUNT_FIRST_REPETITIONS, {"ids": Uuids(ids), "first": first, "last": last}
+        _COUNT_FIRST_REPETITIONS, {"ids": list(ids), "first": first, "last": last}
     )
     return set(rows.scalars())
 

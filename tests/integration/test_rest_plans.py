@@ -1,0 +1,99 @@
+"""What requests of people read: by key, in the partitions of their ids, however much there is beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import psycopg
+
+from hetuflow_core import ids
+from hetuflow_server.store import (
+    access as access_store,
+    attempt_transitions,
+    instance_lists,
+    request_keys,
+    task_changes,
+    task_lists,
+    tasks as task_store,
+)
+from hetuflow_server.store.connection import Lane
+from hetuflow_server.store.database import Database
+from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.store.request_keys import KeptAnswer
+from tests.support.explaining import Explaining
+
+# Finished tasks of the last days, with an instance each, as far as partitions know by their ids.
+_PAST = """
+WITH n AS (
+  SELECT (lpad(to_hex((extract(epoch FROM at) * 1000)::bigint), 12, '0')
+          || '7' || substr(m, 1, 3) || 'a' || substr(m, 4, 15))::uuid AS id, at
+  FROM generate_series(1, 10000) i
+  CROSS JOIN LATERAL (SELECT md5(i::text) AS m, now() - i * interval '1 minute' AS at) t),
+tasks AS (
+  INSERT INTO sched_task (id, namespace_id, job_id, job_version, status, fire_at, due_at, finished_at)
+  SELECT id, 1, %(job)s, 1, 'succeeded', at, at, at FROM n)
+INSERT INTO sched_task_instance_history (id, task_id, namespace_id, placement_id, job_id, job_version, seq,
+                                         attempt, status, priority, fire_at, due_at, agent_id, finished_at)
+SELECT id, id, 1, 1, %(job)s, 1, 1, 1, 'succeeded', 500, at, at, id, at FROM n"""
+
+_BESIDE = """
+INSERT INTO sched_request_key (caller_id, key, digest, namespaces, status, headers, body, expires_at)
+SELECT %(caller)s, i::text, 'x', '{}', 201, '[]', 'x', now() + interval '1 day'
+FROM generate_series(1, 5000) i"""
+
+_CHANGES = """
+INSERT INTO sched_task_change (namespace_id, xid, task_id, task_seq, status)
+SELECT 1 + i %% 2, i, %(task)s, 1, 'running' FROM generate_series(1, 10000) i"""
+
+Ask = Callable[[Explaining], Awaitable[Any]]
+
+
+def questions(task: UUID, caller: UUID) -> dict[str, tuple[Ask, int]]:
+    """What is asked, and how many rows it may read for that."""
+    instance = ids.instance_of(task, 1)
+    answer = KeptAnswer(b"x", [], 201, [], b"x")
+    return {
+        "a task": (lambda on: task_store.task_detail(on, task), 10),
+        "tasks": (lambda on: task_store.tasks_by_id(on, [task]), 10),
+        "the agent it was bound to": (lambda on: task_store.target_of(on, task), 10),
+        "an instance": (lambda on: task_store.instance_by_id(on, instance), 10),
+        "tasks of a list": (lambda on: task_lists.shown(on, [task]), 10),
+        "instances of a list": (lambda on: instance_lists.shown(on, [instance]), 10),
+        "first repetitions": (lambda on: task_store.count_first_repetitions(on, [task]), 10),
+        "a priority": (lambda on: attempt_transitions.set_priority(on, task, 7), 10),
+        "an attempt to end": (lambda on: attempt_transitions.mark_terminated(on, task), 10),
+        "an attempt not to end": (lambda on: attempt_transitions.unmark_terminated(on, [instance]), 10),
+        "a kept answer": (lambda on: request_keys.recall(on, caller, "77"), 1),
+        "an answer to keep": (lambda on: request_keys.keep(on, caller, "new", answer), 1),
+        "an API key": (lambda on: access_store.valid_api_key(on, "hf_nobody"), 1),
+        "changes": (lambda on: task_changes.read(on, 1, (4_000, 0), 2**62, 20), 45),
+    }
+
+
+async def test_requests_read_what_they_are_about(database: Database, fresh_database_url: str) -> None:
+    job, caller, today = uuid4(), uuid4(), datetime.now(UTC).date()
+    for spec in (TASKS, HISTORY):
+        await Partitions(database, spec).create([today - timedelta(days=day) for day in range(-1, 9)])
+    with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as driver:
+        with psycopg.ClientCursor(driver) as cursor:
+            cursor.execute(_PAST, {"job": job})
+            cursor.execute("SELECT id FROM sched_task ORDER BY id OFFSET 5000 LIMIT 1")
+            (task,) = cursor.fetchone() or (None,)
+            assert isinstance(task, UUID)
+            cursor.execute(_BESIDE, {"caller": caller})
+            cursor.execute(_CHANGES, {"task": task})
+        driver.execute("ANALYZE")
+        for lane in (Lane.ORDINARY, Lane.PLANNED):
+            for command in lane.value:
+                driver.execute(command)
+            for what, (ask, most) in questions(task, caller).items():
+                with driver.transaction(force_rollback=True):
+                    explaining = Explaining(driver, "sched_", strict=False)
+                    await ask(explaining)
+                partitions = {one for one in explaining.relations if re.search(r"_p\d{8}$", one)}
+                assert len(partitions) <= 2, (what, lane, partitions)
+                assert explaining.read <= most, (what, lane, explaining.read)
