@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ class Fault:
     target: int | None = None
     # Only answers to these paths are swallowed.
     paths: tuple[str, ...] = ()
-    # What is swallowed in all.
+    # How many answers of each path are swallowed.
     most: int = 1_000_000
 
 
@@ -45,6 +46,7 @@ class Link:
         self._healed = asyncio.Event()
         self._healed.set()
         self._felt = 0
+        self._swallowed: Counter[str] = Counter()
         self._turn = 0
         self._open: set[Conversation] = set()
 
@@ -55,6 +57,7 @@ class Link:
 
     def suffer(self, fault: Fault) -> None:
         self._fault, self._felt = fault, 0
+        self._swallowed.clear()
         self._history.write("link", link=self.name, fault=fault.kind, direction=fault.direction)
         if fault.kind == "hold":
             self._healed.clear()
@@ -81,10 +84,11 @@ class Link:
     def swallows(self, path: str, target: int, status: int) -> bool:
         """Whether this answer gets lost; a refusal is not worth it."""
         fault = self._fault
-        if fault is None or fault.kind != "swallow" or self._felt >= fault.most or not self._meant(target):
+        if fault is None or fault.kind != "swallow" or not self._meant(target):
             return False
-        if status != HTTPStatus.OK or not path.endswith(fault.paths):
+        if status != HTTPStatus.OK or not path.endswith(fault.paths) or self._swallowed[path] >= fault.most:
             return False
+        self._swallowed[path] += 1
         self._felt += 1
         return True
 
