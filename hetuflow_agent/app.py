@@ -53,7 +53,7 @@ from hetuflow_core.ids import new_id
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.logging import configure_logging
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.runtime.tls import Trust
 
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.

@@ -19,7 +19,8 @@ from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_core.agent_commands import MODE_COMMANDS, CommandKind
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.messages import Acknowledgement, Acknowledgements, AcknowledgementsTaken, Command
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.commands")
 

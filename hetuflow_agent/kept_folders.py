@@ -21,7 +21,8 @@ import structlog
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.workdir")
 

@@ -27,7 +27,8 @@ from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.messages import Command, Poll, Polled
 from hetuflow_core.placement import lacking
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.poller")
 

@@ -26,7 +26,8 @@ from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_core.errors import Conflict, Denied, HetuflowError, HostBlocked, Invalid, TooLarge
 from hetuflow_core.messages import Finish, Poll, Polled, Release, ReportOutcome, Reports, Start
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.reporter")
 

@@ -23,7 +23,8 @@ from hetuflow_agent.logs.tail import ClaimLog
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Conflict, HetuflowError, HostBlocked, Invalid, TooLarge
 from hetuflow_core.messages import LogChunk, LogChunks, LogChunksTaken
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 

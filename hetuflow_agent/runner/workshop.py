@@ -22,7 +22,7 @@ from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core.addresses import Network
 from hetuflow_core.messages import Finish, ReportOutcome
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 
 
 class ReportDesk(Protocol):

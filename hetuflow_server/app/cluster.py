@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from hetuflow_core import __version__, ids
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.http.listening import Listener
 from hetuflow_server.loops.balancer import Balancer
 from hetuflow_server.loops.roles import RoleLoops

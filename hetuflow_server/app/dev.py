@@ -15,7 +15,8 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.runtime.late_parts import LateParts
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.app.server import server_parts
 from hetuflow_server.app.store import open_store
 from hetuflow_server.dev.agent_process import AgentProcess, agent_environment

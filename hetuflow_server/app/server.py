@@ -13,7 +13,8 @@ from litestar.exceptions import HTTPException
 from hetuflow_core.addresses import parse_networks
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.api.agents import agents_router
 from hetuflow_server.api.api_keys import api_keys_router
 from hetuflow_server.api.artifacts import artifacts_router

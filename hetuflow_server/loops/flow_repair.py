@@ -13,7 +13,7 @@ from uuid import UUID
 
 import structlog
 
-from hetuflow_core.runtime.loop import Alarm, Timers
+from hetuflow_core.runtime.timers import Alarm, Timers
 from hetuflow_core.states import FlowNodeStatus, FlowRunStatus
 from hetuflow_server.services.flows.advancing import Advancing
 from hetuflow_server.services.flows.errands import FlowErrands

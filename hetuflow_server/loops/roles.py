@@ -9,7 +9,8 @@ from typing import Any
 import structlog
 
 from hetuflow_core.errors import DatabaseUnreachable
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.services.leadership import Leadership, NotLeading
 from hetuflow_server.services.ownership import NotOwner, Ownership
 

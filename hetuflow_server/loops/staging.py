@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from hetuflow_core.runtime.loop import Alarm, Timers
+from hetuflow_core.runtime.timers import Alarm, Timers
 from hetuflow_core.schedule.overlap import AHEAD
 from hetuflow_server.services import overlaps
 from hetuflow_server.services.following import Following

@@ -14,7 +14,7 @@ from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge
 from hetuflow_core.resources import Backfill
 from hetuflow_core.roles import Role
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.services.following import Following

@@ -12,7 +12,7 @@ from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Denied, NotFound
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.flow_repair import FlowRepair
 from hetuflow_server.services.flows.control import FlowControl, Word

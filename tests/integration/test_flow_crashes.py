@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from hetuflow_core.resources import RunRequest
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.flow_repair import FlowRepair
 from hetuflow_server.services.ownership import Ownership

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.services.ownership import NotOwner

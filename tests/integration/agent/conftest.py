@@ -36,7 +36,7 @@ from hetuflow_core.messages import (
     ReportOutcome,
 )
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from tests.support.executors import host_settings
 
 

@@ -21,7 +21,7 @@ from hetuflow_core.ids import EPOCH, new_id
 from hetuflow_core.messages import Acknowledgement, Acknowledgements, AcknowledgementsTaken, Command
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 
 
 class Wire:

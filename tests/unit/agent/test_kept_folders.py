@@ -11,7 +11,7 @@ import pytest
 from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import ManualClock
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 
 MIB = 1024 * 1024
 

@@ -24,7 +24,7 @@ from hetuflow_core.messages import (
     Start,
 )
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.runtime.loop import Timers
+from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 
 

@@ -15,7 +15,8 @@ from hetuflow_core.errors import Conflict, PortTaken
 from hetuflow_core.runtime.clock import ManualClock, SystemClock
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch, run_application
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 
 Log = Callable[[], list[dict[str, Any]]]
 

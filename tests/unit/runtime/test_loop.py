@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from hetuflow_core.runtime.clock import ManualClock
-from hetuflow_core.runtime.loop import Loop, Timers, backoff_delay
+from hetuflow_core.runtime.loop import Loop, backoff_delay
+from hetuflow_core.runtime.timers import Timers
 
 Log = Callable[[], list[dict[str, Any]]]
 

@@ -15,7 +15,8 @@ import pytest
 from apscheduler.job import Job
 
 from hetuflow_core.runtime.clock import ManualClock, SystemClock
-from hetuflow_core.runtime.loop import Loop, Timers
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
 from tests.support.waiting import wait_until_async
 
 HOUR = 3600.0
