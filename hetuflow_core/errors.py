@@ -20,6 +20,7 @@
     ├── Denied
     │   └── Unauthenticated
     ├── Conflict                   the state does not allow it (any more)
+    │   ├── TaskFailed             the result of a task is wanted that has none
     │   ├── Stale                  somebody has changed it since it was read
     │   └── Underway               the same is being done; ask again in a moment
     └── TooLarge
@@ -155,3 +156,7 @@ class Underway(Conflict):
 
 class TooLarge(HetuflowError):
     code = "too_large"
+
+
+class TaskFailed(Conflict):
+    code = "task.failed"

@@ -112,20 +112,43 @@ def run(
 
 
 def enqueue(
-    function: TaskFunction[..., Any], params: Mapping[str, Any] | None = None, *, namespace: str = "default"
+    function: TaskFunction[..., Any],
+    params: Mapping[str, Any] | None = None,
+    *,
+    namespace: str = "default",
+    job: str | None = None,
+    priority: int | None = None,
+    run_at: datetime | None = None,
+    idempotency_key: str | None = None,
+    agent: str | None = None,
 ) -> Plan[TaskDetail]:
-    """Have an agent run a function with `@task`, under a job of the function's own name.
+    """Have an agent run a function with `@task`, under a job of the function's own name, or another.
 
-    The job is made with the defaults if there is none yet; `apply` gives it timeout, retries and the like.
+    `Invalid` if the parameters do not fit, before anything is asked. The job is made with the defaults if
+    there is none yet; `apply` gives it timeout, retries and the like.
     """
-    name = function.path.replace(":", ".").replace("_", "-").lower()
+    checked = function.check(params or {})
+    name = job or function.path.replace(":", ".").replace("_", "-").lower()
+    found = yield from _job_of(function, namespace, name)
+    return (
+        yield from run(
+            found.id,
+            params=checked,
+            priority=priority,
+            run_at=run_at,
+            idempotency_key=idempotency_key,
+            agent=agent,
+        )
+    )
+
+
+def _job_of(function: TaskFunction[..., Any], namespace: str, name: str) -> Plan[Job]:
     try:
-        found = yield from job(namespace, name)
+        return (yield from job(namespace, name))
     except NotFound:
         document = {"kind": "job", "namespace": namespace, "name": name}
         yield from apply([{**document, "run": {"python": {"function": function.path}}}])
-        found = yield from job(namespace, name)
-    return (yield from run(found.id, params=params))
+        return (yield from job(namespace, name))
 
 
 def run_many(job_id: UUID | str, runs: Sequence[RunRequest]) -> Plan[list[Task]]:

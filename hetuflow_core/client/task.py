@@ -24,12 +24,15 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
 from hetuflow_core.errors import Fault, Invalid, NotFound
+
+if TYPE_CHECKING:
+    from hetuflow_core.client.handles import AsyncTaskHandle, Enqueuing, TaskHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,7 +110,50 @@ class TaskFunction(Generic[P, R]):
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
-    def bind(self, params: Mapping[str, Any], context: TaskContext) -> dict[str, Any]:
+    def enqueue(self, **params: Any) -> TaskHandle[R]:
+        """Have an agent run it, on the server the environment names: `HETUFLOW_URL`, `HETUFLOW_API_KEY`.
+
+        The parameters are checked first. The handle waits for the end, or for the result.
+        """
+        return self.with_options().enqueue(**params)
+
+    async def enqueue_async(self, **params: Any) -> AsyncTaskHandle[R]:
+        """The same for asyncio."""
+        return await self.with_options().enqueue_async(**params)
+
+    def with_options(self, client: Any = None, **options: Any) -> Enqueuing[R]:
+        """The function with other ways to enqueue it: `namespace`, `job`, `priority`, `run_at`,
+        `idempotency_key`, `agent`; `client` is used instead of one for each call.
+        """
+        # Late: the clients know task functions, and an agent that runs one needs no client.
+        handles = importlib.import_module("hetuflow_core.client.handles")
+        made: Enqueuing[R] = handles.enqueuing(self, client, **options)
+        return made
+
+    def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The parameters as JSON has them, if they fit; raise `Invalid` naming every fault."""
+        try:
+            plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(dict(params)))
+        except (TypeError, ValueError) as error:
+            raise Invalid(f"The parameters of {self.path} are not plain data ({error}).") from error
+        self.bind(plain, None)
+        return plain
+
+    def returned(self, output: Mapping[str, Any] | None) -> R:
+        """What the function returned, from the output of its task."""
+        if output is None:
+            return None  # type: ignore[return-value] # a function without a result returns None
+        hint = _hints(self.function).get("return", Any)
+        alone = output["result"] if set(output) == {"result"} else output
+        for value in (output, alone) if hint is not Any else ():
+            try:
+                result: R = msgspec.convert(value, hint, strict=False)
+            except (msgspec.ValidationError, TypeError):
+                continue
+            return result
+        return alone  # type: ignore[return-value] # nothing says what it is
+
+    def bind(self, params: Mapping[str, Any], context: TaskContext | None) -> dict[str, Any]:
         """The arguments, converted to the types the function names; raise `Invalid` naming every fault."""
         arguments: dict[str, Any] = {}
         faults: list[Fault] = []

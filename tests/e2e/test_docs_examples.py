@@ -6,11 +6,13 @@ import configparser
 import dataclasses
 import io
 import re
+import sys
 from collections.abc import Iterable
 from contextlib import redirect_stdout
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
+from types import ModuleType
 
 import httpx
 import pytest
@@ -62,24 +64,28 @@ def first_column(table: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-def python_examples() -> list[tuple[str, str]]:
-    """Each example of the page with what it prints."""
-    found = re.findall(
-        r"```python\n(.*?)```(?:(?!```python).)*?```text\n(.*?)```", page("guide/python.md"), re.DOTALL
-    )
-    assert len(found) == page("guide/python.md").count("```python\n")
+PYTHON_PAGES = ("guide/python.md", "guide/python-tasks.md", "guide/python-testing.md")
+
+
+def python_examples(name: str) -> list[tuple[str, str]]:
+    """Each example of a page with what it prints."""
+    found = re.findall(r"```python\n(.*?)```(?:(?!```python).)*?```text\n(.*?)```", page(name), re.DOTALL)
+    assert len(found) == page(name).count("```python\n")
     return found
 
 
+@pytest.mark.parametrize("name", PYTHON_PAGES)
 def test_the_python_examples_print_what_the_page_says(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: System, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv("HETUFLOW_URL", system.url)
     monkeypatch.setenv("HETUFLOW_API_KEY", system.api_key)
-    for number, (code, printed) in enumerate(python_examples(), start=1):
+    for number, (code, printed) in enumerate(python_examples(name), start=1):
         output = io.StringIO()
         with redirect_stdout(output):
-            exec(compile(code, f"python.md example {number}", "exec"), {"__name__": "example"})
+            module = ModuleType("example")
+            monkeypatch.setitem(sys.modules, "example", module)
+            exec(compile(code, f"{name} example {number}", "exec", dont_inherit=True), vars(module))
         assert output.getvalue() == printed, code
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
@@ -12,6 +13,7 @@ from textwrap import dedent
 import pytest
 import yaml
 
+from hetuflow_core.errors import Invalid
 from hetuflow_core.resources import TaskDetail
 from tests.e2e.conftest import System
 from tests.support.processes import AGENT, Running, measured_environment
@@ -216,6 +218,20 @@ def test_functions_are_queued_from_python(
         task = system.client.wait(system.client.enqueue(poll, {"seconds": 0}).id, timeout=60)
         assert (task.status, task.job) == ("succeeded", "python-tasks.poll")
         assert task.instances[0].agent == "equipped"
+    crunch = importlib.import_module("python_tasks").crunch
+    monkeypatch.setenv("HETUFLOW_URL", system.url)
+    monkeypatch.setenv("HETUFLOW_API_KEY", system.api_key)
+    handle = crunch.enqueue(numbers=[3, 4])
+    assert handle.result(timeout=60) == crunch(numbers=[3, 4])
+    again = crunch.with_options(client=system.client, idempotency_key=str(handle.id)).enqueue(numbers=[1])
+    assert again.wait(timeout=60).status == "succeeded"
+
+    async def later() -> object:
+        return await (await crunch.enqueue_async(numbers=[2])).result(timeout=60)
+
+    assert asyncio.run(later()) == crunch(numbers=[2])
+    with pytest.raises(Invalid):
+        crunch.enqueue(numbers="none")
 
 
 def test_a_function_fails_is_cancelled_and_times_out(system: System, equipped: Running) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from hetuflow_core.client import TaskCancelled, TaskContext, current_task, task
+from hetuflow_core.client.handles import result_of
 from hetuflow_core.client.task import TaskFunction, find_task, output_of
 from hetuflow_core.client.testing import context_for_tests, run_task
-from hetuflow_core.errors import Invalid, NotFound
+from hetuflow_core.errors import Invalid, NotFound, TaskFailed
+from hetuflow_core.resources import TaskDetail
 from tests.support.pythonjobs import task_functions
+
+NOW = datetime(2026, 7, 1, tzinfo=UTC)
 
 
 @task
@@ -103,3 +109,72 @@ def test_only_tasks_are_found() -> None:
 def test_a_process_is_asked_for_by_the_decorator() -> None:
     assert not task_functions.add.process
     assert task_functions.in_process.process
+
+
+@dataclass
+class Order:
+    item: str
+    due: date
+
+
+@task
+def place(order: Order, copies: int = 1) -> list[Order]:
+    return [order] * copies
+
+
+@task
+def flaky(context: TaskContext, good: int) -> int:
+    if context.attempt < good:
+        raise RuntimeError("not yet")
+    return context.attempt
+
+
+def test_parameters_are_checked_and_made_plain_before_they_are_sent() -> None:
+    assert place.check({"order": Order("a", date(2026, 7, 1)), "copies": "2"}) == {
+        "order": {"item": "a", "due": "2026-07-01"},
+        "copies": "2",
+    }
+    with pytest.raises(Invalid) as refused:
+        place.check({"order": {"item": 5}, "more": 1})
+    assert {fault.field for fault in refused.value.faults} == {"order", "more"}
+    with pytest.raises(Invalid, match="plain data"):
+        place.check({"order": object()})
+
+
+def test_results_come_back_as_the_type_the_function_names() -> None:
+    orders = [Order("a", date(2026, 7, 1))]
+    output = output_of(orders)
+    assert place.returned(output) == orders
+    assert report.returned({"day": "x"}) == {"day": "x"}
+    assert later.returned({"result": [1.5]}) == [1.5]
+    assert flaky.returned({"result": 3}) == 3
+    assert place.returned(None) is None
+
+
+def test_functions_are_tried_again_as_a_job_would() -> None:
+    run = run_task(flaky, {"good": 3}, max_attempts=3)
+    assert (run.result, run.attempt) == (3, 3)
+    with pytest.raises(RuntimeError, match="not yet"):
+        run_task(flaky, {"good": 3}, max_attempts=2)
+
+
+def test_secrets_and_an_end_can_be_given() -> None:
+    @task
+    def listen(context: TaskContext) -> str:
+        context.check_cancelled()
+        return context.secrets["token"]
+
+    assert run_task(listen, secrets={"token": "t"}).result == "t"
+    with pytest.raises(TaskCancelled):
+        run_task(listen, cancelled=True, max_attempts=3)
+
+
+def test_a_result_is_there_only_if_the_task_has_succeeded() -> None:
+    failed = TaskDetail(
+        *(UUID(int=1), "default", "place", UUID(int=2), 1, "failed", "exit_code", {}, 500),
+        *(NOW, NOW, 1, 0, 1, None, None, NOW, NOW),
+    )
+    with pytest.raises(TaskFailed, match="has failed"):
+        result_of(place, failed)
+    succeeded = msgspec.structs.replace(failed, status="succeeded", output={"result": []})
+    assert result_of(place, succeeded) == []
