@@ -14,10 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-import psycopg
-
 from bench import report
-from bench.figure import FULL, QUICK, USUAL, BenchFailed, Context, Measure, Pace
+from bench.figure import FULL, QUICK, USUAL, Context, Measure, Pace
 from bench.figures import (
     agent_rate,
     big_log,
@@ -44,7 +42,6 @@ from bench.machine import inspect_machine
 from bench.peers.installing import install_all
 from bench.results import Failure, Measured, Results, save
 from bench.system import NotStarted, System
-from hetuflow_core.errors import HetuflowError
 
 # In the order they run: the idle ones first, while nothing has happened yet; what loads most comes last.
 FIGURES: dict[str, Measure] = {
@@ -134,9 +131,10 @@ def _measure(name: str, context: Context, results: Results) -> None:
     began, load = time.monotonic(), os.getloadavg()[0]
     try:
         figure = FIGURES[name](context)
-    except (BenchFailed, NotStarted, HetuflowError, psycopg.Error, OSError) as error:
+    except Exception as error:  # noqa: BLE001  whatever one of them meets, the others are measured
         # The log goes with the folder, and without it nobody could tell why.
-        why = f"{error}\n{context.system.server_errors()}".strip()
+        what = str(error) or type(error).__name__
+        why = f"{what}\n{context.system.server_errors()}".strip()
         context.say(f"{name} could not be measured: {why}")
         results.failures.append(Failure(name, why))
     else:

@@ -34,9 +34,9 @@ from hetuflow_server.store.partitions import HISTORY, LOG_CHUNKS, LOG_LENGTHS, T
 
 T = TypeVar("T")
 
-_START_SECONDS = 30.0
+_START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
-_COMMAND_SECONDS = 60.0
+_COMMAND_SECONDS = 300.0
 _TAIL_LINES = 15
 _REPOSITORY = Path(__file__).resolve().parent.parent
 # Given to the server too, so that both know what is complete.

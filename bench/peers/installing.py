@@ -56,6 +56,9 @@ def command_of(peer: Peer, *arguments: str) -> list[str]:
 
 def install_all(say: Callable[[str], None]) -> None:
     for peer in PEERS:
+        if why_absent(peer) is None:
+            say(f"{peer.name} is installed: {versions_of(peer)}")
+            continue
         say(f"installing {peer.name} into {folder_of(peer)}")
         try:
             versions = _install(peer)

@@ -57,6 +57,13 @@ def test_what_stood_in_the_way_is_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert versions_of(good) == "it==1.0"
     assert why_absent(bad) == "nothing answers"
     assert f"{bad.name} skipped: nothing answers" in said
+    # Once more: what is there is left alone, what is not is tried again.
+    said.clear()
+    install_all(said.append)
+    assert f"{good.name} is installed: it==1.0" in said
+    assert [one for one in said if one.startswith("installing")] == [
+        f"installing {bad.name} into {folder_of(bad)}"
+    ]
 
 
 def test_one_that_was_installed_for_other_needs_is_absent() -> None:
