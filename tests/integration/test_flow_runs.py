@@ -10,6 +10,7 @@ from msgspec import structs
 
 from hetuflow_core.errors import Conflict, Invalid
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.settling import Settled
 from tests.support.engine import WHO, Engine
 from tests.support.flows import Flows, work
 
@@ -215,6 +216,30 @@ async def test_cancelling_a_flow_cancels_flows_within_it(flows: Flows) -> None:
     assert (await flows.engine.task(run)).status == "cancelled"
     assert flows.engine.all("SELECT * FROM sched_task_instance") == []
     assert (await flows.engine.actions.cancel(WHO, run)).status == "cancelled"
+
+
+async def test_the_end_of_a_flow_within_and_a_cancel_of_its_parent_wait_in_no_ring(flows: Flows) -> None:
+    """Each needs the other's run: levels are locked one after the other, and a deadlock would raise."""
+    engine = flows.engine
+    await flows.apply(work("x"), name="inner")
+    outer = await flows.apply({"name": "sub", "flow": "inner"}, work("after", "sub"), name="outer")
+    runs = [await flows.run(outer) for _ in range(8)]
+    children = [flows.task(run, "sub")["id"] for run in runs]
+    pending = engine.all("SELECT id FROM sched_task_instance WHERE flow_run_id = ANY(%s)", children)
+    endings = [engine.claim(row["id"]) for row in pending]
+    assert len(endings) == len(runs)
+    ends = [engine.settle(*endings[:4]), *[engine.settle(one) for one in endings[4:]]]
+    cancels = [engine.actions.cancel(WHO, run) for run in runs]
+    results = await asyncio.gather(
+        *[work for pair in zip(cancels, ends, strict=False) for work in pair],
+        *cancels[len(ends) :],
+        flows.errands.run_once(),
+    )
+    assert sum(len(one.ended) for one in results if isinstance(one, Settled)) == len(endings)
+    await flows.errands.run_once()
+    assert {flows.status(run) for run in runs} == {"cancelled"}
+    assert {flows.status(child) for child in children} <= {"cancelled", "succeeded"}
+    assert engine.all("SELECT id FROM sched_task_instance") == []
 
 
 async def test_a_flow_calls_a_job_with_its_item(flows: Flows) -> None:

@@ -1,8 +1,9 @@
 """Whatever people, agents and crashes do in whatever order: the invariants hold, and everything ends.
 
 Hypothesis makes up the order. After each step the database itself is asked: one live instance per unfinished
-task and none for a finished one, counts of limits as many as are under way, no more claimed than limits
-allow, tokens good for one end. At last agents work off what is left, and nothing may stay behind.
+task and none for a finished one, what has ended stays as it ended, ends that were acknowledged are kept with
+their token, attempts and losses counted once each, counts of limits as many as are under way, no more claimed
+than limits allow, tokens good for one end. At last agents work off what is left, and nothing may stay behind.
 """
 
 from __future__ import annotations
@@ -44,6 +45,14 @@ DELETE FROM sched_task_instance; DELETE FROM sched_task_instance_history; DELETE
 DELETE FROM sched_limit WHERE scope LIKE 'key:%'; UPDATE sched_limit SET in_use = 0;
 UPDATE sched_limit SET max = 2 WHERE named"""
 
+_TASKS = """
+SELECT t.id, count(*) FILTER (WHERE i.finished_at IS NULL),
+       t.status, t.finished_at, t.attempts, t.losses, t.seq,
+       count(*) FILTER (WHERE i.finished_at IS NOT NULL AND i.status <> 'lost'),
+       count(*) FILTER (WHERE i.status = 'lost'), count(*) FILTER (WHERE i.status = 'succeeded'),
+       count(DISTINCT i.seq)
+FROM sched_task t JOIN sched_task_instance_all i ON i.task_id = t.id GROUP BY t.id"""
+
 
 class Crash(Exception):
     pass
@@ -60,6 +69,9 @@ class Queue(RuleBasedStateMachine):
         self.claimed: list[Claimed] = []
         self.former: list[Claimed] = []
         self.tasks: list[UUID] = []
+        # {instance: how it was ended, by which token}, and {task: how it was when it had first ended}.
+        self.acknowledged: dict[UUID, tuple[str, UUID]] = {}
+        self.over: dict[UUID, tuple[Any, ...]] = {}
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
@@ -94,6 +106,7 @@ class Queue(RuleBasedStateMachine):
     def finish(self, data: st.DataObject, status: InstanceStatus) -> None:
         one = self.one(data)
         self.do(self.engine.finish(one, status=status))
+        self.acknowledged[one.id] = (status.value, one.token)
         self.former.append(one)
 
     @precondition(lambda self: self.former)
@@ -165,15 +178,19 @@ class Queue(RuleBasedStateMachine):
     @invariant()
     def everything_is_as_it_should_be(self) -> None:
         assert self.engine.rows.execute(checkup._WRONG_COUNTS).fetchall() == []
-        rows = self.engine.rows.execute(
-            "SELECT t.finished_at IS NULL, t.attempts, "
-            "(SELECT count(*) FROM sched_task_instance i WHERE i.task_id = t.id), "
-            "(SELECT count(*) FROM sched_task_instance_history h "
-            "WHERE h.task_id = t.id AND h.status <> 'lost') FROM sched_task t"
-        ).fetchall()
-        for unfinished, attempts, live, ended in rows:
-            assert live == unfinished
-            assert attempts <= min(2, ended)
+        for task, live, *facts in self.engine.rows.execute(_TASKS).fetchall():
+            status, finished_at, attempts, losses, seq, spent, lost, succeeded, instances = facts
+            assert live == (finished_at is None)
+            assert attempts <= min(2, spent)
+            assert (losses, seq) == (lost, instances)
+            assert succeeded == (status == "succeeded")
+            if finished_at is not None:
+                ended = (status, finished_at, attempts, losses)
+                assert self.over.setdefault(task, ended) == ended, "an end is final"
+        assert self.over.keys() <= set(self.tasks)
+        history = self.engine.rows.execute("SELECT id, status, token FROM sched_task_instance_history")
+        kept = {id_: (status, token) for id_, status, token in history}
+        assert {id_: kept.get(id_) for id_ in self.acknowledged} == self.acknowledged
         tokens = {token for (token,) in self.engine.rows.execute("SELECT token FROM sched_task_instance")}
         assert tokens - {None} == {one.token for one in self.claimed}
 
