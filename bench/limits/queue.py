@@ -40,7 +40,7 @@ FROM (SELECT (lpad(to_hex((extract(epoch FROM clock_timestamp()) * 1000)::bigint
 _CLAIM = """
 WITH candidate AS MATERIALIZED (
   SELECT id FROM sched_task_instance
-  WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = 1 AND placement_id = 1
+  WHERE waits AND target_agent_id IS NULL AND namespace_id = 1 AND placement_id = 1
     AND priority = 500 AND due_at <= now()
   ORDER BY due_at, id LIMIT {batch} FOR UPDATE SKIP LOCKED),
 claimed AS (

@@ -52,7 +52,7 @@ WHERE l.namespace_id = %(namespace_id)s AND l.scope = ANY(%(scopes)s::text[]) OR
 
 _HOLDERS = """
 SELECT i.task_id FROM sched_task_instance i JOIN sched_placement p ON p.id = i.placement_id
-WHERE i.namespace_id = %(namespace_id)s AND i.status IN ('reserved', 'running')
+WHERE i.namespace_id = %(namespace_id)s AND i.claimed
   AND (i.concurrency_key = %(scope)s OR p.limit_scopes @> ARRAY[%(scope)s::text])
 ORDER BY i.id LIMIT %(most)s"""
 
@@ -78,24 +78,24 @@ WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.namespace_id = %(namespace_id)s
 _PLACE = """
 WITH RECURSIVE head AS (
   (SELECT placement_id, priority FROM sched_task_instance
-   WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
+   WHERE waits AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
    ORDER BY placement_id, priority LIMIT 1)
   UNION ALL
   SELECT next.* FROM head h CROSS JOIN LATERAL (
     SELECT placement_id, priority FROM sched_task_instance
-    WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
+    WHERE waits AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
       AND (placement_id, priority) > (h.placement_id, h.priority)
     ORDER BY placement_id, priority LIMIT 1) next)
 SELECT (SELECT count(*)::integer FROM (
           SELECT FROM head h CROSS JOIN LATERAL (
             SELECT FROM sched_task_instance
-            WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
+            WHERE waits AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
               AND placement_id = h.placement_id AND priority = h.priority AND due_at <= clock_timestamp()
             LIMIT %(most)s) due
           WHERE h.priority > %(priority)s LIMIT %(most)s) counted) AS higher,
        (SELECT count(*)::integer FROM (
           SELECT FROM sched_task_instance
-          WHERE status = 'pending' AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
+          WHERE waits AND target_agent_id IS NULL AND namespace_id = %(namespace_id)s
             AND placement_id = %(placement_id)s AND priority = %(priority)s
             AND (due_at, id) < (%(due_at)s, %(id)s)
           LIMIT %(most)s) counted) AS earlier"""

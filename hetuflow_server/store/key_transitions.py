@@ -21,7 +21,7 @@ WHERE status = 'pending' AND id = ANY(ARRAY(
   SELECT i.id FROM unnest(%(namespaces)s::integer[], %(keys)s::text[]) AS k(namespace_id, key)
   CROSS JOIN LATERAL (
     SELECT id FROM sched_task_instance
-    WHERE status = 'pending' AND concurrency_key IS NOT NULL AND namespace_id = k.namespace_id
+    WHERE waits AND concurrency_key IS NOT NULL AND namespace_id = k.namespace_id
       AND concurrency_key = k.key AND due_at <= now() + %(prefetch)s
     ORDER BY due_at, id LIMIT {MOST_AT_ONCE} FOR UPDATE SKIP LOCKED) i))"""
 

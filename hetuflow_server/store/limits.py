@@ -262,7 +262,7 @@ USING unnest(%(namespaces)s::integer[], %(scopes)s::text[]) AS k(namespace_id, s
 WHERE l.namespace_id = k.namespace_id AND l.scope = k.scope AND l.in_use = 0 AND NOT l.named
   AND NOT EXISTS (SELECT FROM sched_task_instance i
                   WHERE i.namespace_id = k.namespace_id AND i.concurrency_key = k.scope
-                    AND i.status = 'pending' AND i.concurrency_key IS NOT NULL)
+                    AND i.waits AND i.concurrency_key IS NOT NULL)
   AND NOT EXISTS (SELECT FROM sched_task_instance i
                   WHERE i.namespace_id = k.namespace_id AND i.concurrency_key = k.scope
                     AND i.status = 'held' AND i.held_reason = 'key')"""

@@ -35,7 +35,7 @@ _HELD = (
     "i.namespace_id = n.id AND i.held_reason = 'flow'",
     "i.namespace_id = n.id AND i.status = 'held' AND i.held_reason = 'key'",
 )
-_PENDING = "i.namespace_id = n.id AND i.status = 'pending' AND i.target_agent_id IS NULL"
+_PENDING = "i.namespace_id = n.id AND i.waits AND i.target_agent_id IS NULL"
 _COUNTS = f"""
 SELECT n.id, {" + ".join(_PART.format(where=where) for where in _HELD)} AS held,
        {_PART.format(where=_PENDING)} AS pending, claimed.reserved, claimed.running
@@ -43,13 +43,13 @@ FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
   SELECT count(*) FILTER (WHERE status = 'reserved')::integer AS reserved,
          count(*) FILTER (WHERE status = 'running')::integer AS running
   FROM (SELECT status FROM sched_task_instance i
-        WHERE i.namespace_id = n.id AND i.status IN ('reserved', 'running') LIMIT %(cap)s) c) claimed"""
+        WHERE i.namespace_id = n.id AND i.claimed LIMIT %(cap)s) c) claimed"""
 
 # What is bound to an agent is not in the index of its namespace; there is little of it.
 _BOUND = """
 SELECT namespace_id, count(*)::integer AS pending FROM (
   SELECT namespace_id FROM sched_task_instance
-  WHERE status = 'pending' AND target_agent_id IS NOT NULL LIMIT %(cap)s) c
+  WHERE waits AND target_agent_id IS NOT NULL LIMIT %(cap)s) c
 GROUP BY namespace_id"""
 
 _OF_HEADS = """
@@ -57,7 +57,7 @@ FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s:
             %(targets)s::uuid[]) AS h(namespace_id, placement_id, priority, target_agent_id)
 CROSS JOIN LATERAL (
   SELECT {columns} FROM sched_task_instance i
-  WHERE i.status = 'pending' AND {target} AND i.namespace_id = h.namespace_id
+  WHERE i.waits AND {target} AND i.namespace_id = h.namespace_id
     AND i.placement_id = h.placement_id AND i.priority = h.priority AND {due}
   ORDER BY i.due_at, i.id LIMIT %(most)s) i"""
 _LATE_DUE = "i.due_at < %(before)s"

@@ -17,12 +17,12 @@ from hetuflow_server.store.records import ProgressNote
 _HEADS = """
 WITH RECURSIVE head AS (
   (SELECT namespace_id, placement_id, priority FROM sched_task_instance
-   WHERE status = 'pending' AND target_agent_id IS NULL
+   WHERE waits AND target_agent_id IS NULL
    ORDER BY namespace_id, placement_id, priority LIMIT 1)
   UNION ALL
   SELECT next.* FROM head h CROSS JOIN LATERAL (
     SELECT namespace_id, placement_id, priority FROM sched_task_instance
-    WHERE status = 'pending' AND target_agent_id IS NULL
+    WHERE waits AND target_agent_id IS NULL
       AND (namespace_id, placement_id, priority) > (h.namespace_id, h.placement_id, h.priority)
     ORDER BY namespace_id, placement_id, priority LIMIT 1) next)
 SELECT namespace_id, placement_id, priority FROM head"""
@@ -31,12 +31,12 @@ SELECT namespace_id, placement_id, priority FROM head"""
 _TARGETED_HEADS = """
 WITH RECURSIVE head AS (
   (SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
-   WHERE status = 'pending' AND target_agent_id IS NOT NULL
+   WHERE waits AND target_agent_id IS NOT NULL
    ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1)
   UNION ALL
   SELECT next.* FROM head h CROSS JOIN LATERAL (
     SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
-    WHERE status = 'pending' AND target_agent_id IS NOT NULL
+    WHERE waits AND target_agent_id IS NOT NULL
       AND (target_agent_id, namespace_id, placement_id, priority)
             > (h.target_agent_id, h.namespace_id, h.placement_id, h.priority)
     ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1) next)
@@ -48,7 +48,7 @@ FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s:
             %(targets)s::uuid[]) AS h(namespace_id, placement_id, priority, target_agent_id)
 CROSS JOIN LATERAL (
   SELECT due_at FROM sched_task_instance
-  WHERE status = 'pending' AND {target} AND namespace_id = h.namespace_id
+  WHERE waits AND {target} AND namespace_id = h.namespace_id
     AND placement_id = h.placement_id AND priority = h.priority
   ORDER BY due_at, id LIMIT 1) n"""
 _NEXT_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id IS NULL")
@@ -184,7 +184,7 @@ async def weights(connection: Connection) -> dict[int, int]:
 
 _EXPIRED = """
 SELECT id FROM sched_task_instance
-WHERE namespace_id = %(namespace_id)s AND status IN ('reserved', 'running')
+WHERE namespace_id = %(namespace_id)s AND claimed
   AND CASE status WHEN 'running' THEN lease_until < clock_timestamp()
                   ELSE cancel_requested AND reserved_until < clock_timestamp() END
   AND EXISTS (SELECT FROM sched_namespace n
@@ -195,7 +195,7 @@ ORDER BY id LIMIT %(most)s"""
 _EXTEND_AFTER_OUTAGE = """
 UPDATE sched_task_instance
 SET lease_until = clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
-WHERE namespace_id = %(namespace_id)s AND status = 'running'
+WHERE namespace_id = %(namespace_id)s AND claimed AND status = 'running'
   AND lease_until < clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
   AND make_interval(secs => lease_ms / 2000.0) < %(away)s"""
 
@@ -204,7 +204,7 @@ _LOOK_FOR_RESCUE = """
 SELECT n.id, clock_timestamp() - coalesce(n.rescued_at, n.created_at) AS away,
        EXISTS (
          SELECT FROM sched_task_instance i
-         WHERE i.namespace_id = n.id AND i.status IN ('reserved', 'running')
+         WHERE i.namespace_id = n.id AND i.claimed
            AND CASE i.status WHEN 'running' THEN i.lease_until ELSE i.reserved_until END < clock_timestamp())
        OR EXISTS (
          SELECT FROM sched_task t

@@ -68,7 +68,7 @@ SELECT count(*) AS read, count(*) FILTER (WHERE {wanted}) AS found FROM (
 _RUNNING_NOW = """
 WITH claimed AS MATERIALIZED (
   SELECT i.task_id, i.status, i.namespace_id, i.job_id FROM sched_task_instance i
-  WHERE i.status IN ('reserved', 'running'))
+  WHERE i.claimed)
 SELECT walked.task_id AS id FROM claimed walked
 WHERE walked.status = 'running' AND {within} AND {wanted} ORDER BY walked.task_id {order} LIMIT %(limit)s"""
 

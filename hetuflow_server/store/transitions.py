@@ -46,7 +46,7 @@ WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
          AS h(namespace_id, placement_id, priority, quota, target_agent_id)
   CROSS JOIN LATERAL (
     SELECT id, due_at FROM sched_task_instance
-    WHERE status = 'pending' AND {target} AND namespace_id = h.namespace_id
+    WHERE waits AND {target} AND namespace_id = h.namespace_id
       AND placement_id = h.placement_id AND priority = h.priority AND due_at <= now() + %(prefetch)s
       AND id <> ALL(%(without)s::uuid[])
     ORDER BY due_at, id LIMIT h.quota) i))
@@ -247,8 +247,8 @@ _RELEASE_UNSTARTED = _RELEASE_WHERE.format(which=_HELD, status=f"{STATUS_BY_ID} 
 _RELEASE_EXPIRED = _RELEASE_WHERE.format(
     which="""WHERE i.id = ANY(ARRAY(
   SELECT id FROM sched_task_instance
-  WHERE status = 'reserved' AND namespace_id = %(namespace_id)s AND reserved_until < clock_timestamp()
-    AND NOT cancel_requested
+  WHERE claimed AND status = 'reserved' AND namespace_id = %(namespace_id)s
+    AND reserved_until < clock_timestamp() AND NOT cancel_requested
   ORDER BY id LIMIT %(most)s FOR UPDATE SKIP LOCKED)) AND i.reserved_until < clock_timestamp()""",
     status=f"{STATUS_BY_ID} = 'reserved'",
 )

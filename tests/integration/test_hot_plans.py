@@ -11,11 +11,13 @@ from uuid import UUID, uuid4
 import psycopg
 
 from hetuflow_core import ids
+from hetuflow_core.resources import RunRequest
 from hetuflow_server.store import daemon_transitions, daemons, queue, tasks as task_store, transitions
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
 from hetuflow_server.store.records import Ending
+from tests.support.claiming_engine import engine_on
 
 ROWS = 20
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -120,3 +122,21 @@ def check_joins(name: str, found: list[dict[str, Any]]) -> None:
             assert "Join Filter" not in node, (name, node["Join Filter"])
             inner = [one for child in node["Plans"][1:] for one in nodes(child)]
             assert not [one for one in inner if "ANY" in one.get("Index Cond", "")], name
+
+
+_UPDATES = """
+SELECT n_tup_upd AS updated, n_tup_hot_upd AS hot FROM pg_stat_xact_user_tables
+WHERE relname = 'sched_task_instance'"""
+
+
+async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> None:
+    """No index has a column or a condition that changes with a start: its entry would be written anew."""
+    async with engine_on(fresh_database_url) as engine:
+        await engine.run(await engine.job(), *[RunRequest()] * 3)
+        held = sorted((one.id, one.token) for one in await engine.claim(3))
+        async with engine.database.transaction(Lane.PLANNED) as connection:
+            before = (await connection.exec_driver_sql(_UPDATES)).one()
+            assert len(await transitions.start(connection, held)) == 3
+            await queue.renew(connection, held, transitions.RESERVATION)
+            after = (await connection.exec_driver_sql(_UPDATES)).one()
+    assert (after.updated - before.updated, after.hot - before.hot) == (6, 6)

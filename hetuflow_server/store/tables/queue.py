@@ -9,6 +9,7 @@ from sqlalchemy import (
     Boolean,
     CheckConstraint,
     Column,
+    Computed,
     DateTime,
     Index,
     Integer,
@@ -82,6 +83,9 @@ task = Table(
     CheckConstraint("seq >= 1 AND attempts >= 0 AND losses >= 0", name="counts"),
     postgresql_partition_by="RANGE (id)",
 )
+# The end of a task rewrites all its index entries, because some of these indexes change with `finished_at` or
+# `status`. Without them it would write none, however many there are on what never changes (namespace, job,
+# schedule, id): prefer those, and the live queue for what is unfinished.
 Index("sched_task_namespace_id_id_idx", task.c.namespace_id, task.c.id)
 Index("sched_task_job_id_id_idx", task.c.job_id, task.c.id)
 Index(
@@ -168,6 +172,10 @@ instance = Table(
     Column("flow_run_id", Uuid),
     # What it last said: {percent, message}. It goes with the row.
     Column("progress", JSONB),
+    # For indexes, none of which may name `status`, `started_at`, `lease_until` or `reserved_until`: the start
+    # of a reservation changes those and these not, so that it is a HOT update, which writes no index.
+    Column("waits", Boolean, Computed("status = 'pending'", persisted=True)),
+    Column("claimed", Boolean, Computed("status IN ('reserved', 'running')", persisted=True)),
     one_of("status", INSTANCE_LIVE),
     CheckConstraint(f"held_reason IN ({in_list(HeldReason)})", name="held_reason"),
     CheckConstraint("(status = 'held') = (held_reason IS NOT NULL)", name="held"),
@@ -200,7 +208,7 @@ Index(
     instance.c.priority,
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status = 'pending' AND target_agent_id IS NULL"),
+    postgresql_where=text("waits AND target_agent_id IS NULL"),
 )
 Index(
     "sched_task_instance_target_idx",
@@ -210,7 +218,7 @@ Index(
     instance.c.priority,
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status = 'pending' AND target_agent_id IS NOT NULL"),
+    postgresql_where=text("waits AND target_agent_id IS NOT NULL"),
 )
 # Two indexes for what waits for a key: who looks for the pending of a full key must not walk past the held.
 Index(
@@ -219,7 +227,7 @@ Index(
     instance.c.concurrency_key,
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status = 'pending' AND concurrency_key IS NOT NULL"),
+    postgresql_where=text("waits AND concurrency_key IS NOT NULL"),
 )
 Index(
     "sched_task_instance_key_held_idx",
@@ -228,7 +236,7 @@ Index(
     instance.c.priority.desc(),
     instance.c.due_at,
     instance.c.id,
-    postgresql_where=text("status = 'held' AND held_reason = 'key'"),
+    postgresql_where=text("held_reason = 'key'"),
 )
 # Fires whose overlap is to be decided, soonest first.
 Index(
@@ -301,7 +309,7 @@ Index(
     "sched_task_instance_claimed_idx",
     instance.c.namespace_id,
     instance.c.id,
-    postgresql_where=text("status IN ('reserved', 'running')"),
+    postgresql_where=text("claimed"),
 )
 
 instance_history = Table(
