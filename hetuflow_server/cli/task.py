@@ -31,6 +31,7 @@ from hetuflow_server.cli.task_artifacts import artifacts_group
 from hetuflow_server.cli.task_explain import explain
 from hetuflow_server.cli.task_logs import STREAMS, LogWish, show_logs
 from hetuflow_server.cli.task_view import details, table
+from hetuflow_server.cli.task_watch import watch
 
 _ids_argument = click.argument("task_id", metavar="[ID]...", nargs=-1, type=click.UUID)
 
@@ -42,6 +43,7 @@ def task_group() -> None:
 
 task_group.add_command(artifacts_group)
 task_group.add_command(explain)
+task_group.add_command(watch)
 
 
 @task_group.command("list")

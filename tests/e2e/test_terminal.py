@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.conftest import System
 from tests.support.processes import HETUFLOW, run
 from tests.support.terminal import CTRL_C, OnTerminal
+from tests.support.waiting import wait_until
 
 # Ends with 7 once the file is there.
 GATED = "echo started; until [ -e {gate} ]; do sleep 0.05; done; echo done; exit 7"
@@ -74,7 +75,7 @@ def test_tables_are_coloured_and_times_felt_on_a_terminal_only(system: System) -
     system.client.wait(system.client.run(job.id).id, timeout=60)
     with on_terminal(system, "task", "list", "--job", job.name) as terminal:
         assert terminal.wait() == 0
-        assert "ago" in terminal.text
+        assert terminal.text.count(" ago") + terminal.text.count(" now") >= 2
         assert "\x1b[32msucceeded" in terminal.raw
     with on_terminal(system, "task", "list", "--job", job.name, "--color", "never") as terminal:
         assert terminal.wait() == 0
@@ -83,6 +84,7 @@ def test_tables_are_coloured_and_times_felt_on_a_terminal_only(system: System) -
     piped = run([*HETUFLOW, "task", "list", "--job", job.name], env=system.environment())
     assert "\x1b" not in piped.stdout
     assert " ago" not in piped.stdout
+    assert " now" not in piped.stdout
     forced = run([*HETUFLOW, "--color", "always", "task", "list"], env=system.environment())
     assert "\x1b[32msucceeded" in forced.stdout
 
@@ -153,3 +155,17 @@ def test_a_list_is_watched_until_ctrl_c(system: System) -> None:
         assert "Traceback" not in terminal.text
     piped = run([*HETUFLOW, "task", "list", "--watch"], env=system.environment())
     assert (piped.returncode, piped.stdout) == (2, "")
+
+
+def test_changes_of_tasks_are_told_as_they_happen(system: System) -> None:
+    job = system.apply(run={"command": ["true"]})
+    with on_terminal(system, "task", "watch", "--job", job.name) as terminal:
+        # What happens before it listens is not told: run it until something is.
+        def told() -> bool:
+            system.client.wait(system.client.run(job.id).id, timeout=60)
+            return "succeeded" in terminal.text
+
+        wait_until(told, what="a change to be told")
+        assert job.name in terminal.text
+        terminal.type(CTRL_C)
+        assert terminal.wait() == 0
