@@ -21,7 +21,7 @@ from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.app.server import Services
+from hetuflow_server.app.services import Services
 from hetuflow_server.app.store import open_database
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.principals import Principal

@@ -18,7 +18,7 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
-from hetuflow_server.app.server import Services
+from hetuflow_server.app.services import Services
 from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.principals import Principal

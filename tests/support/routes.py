@@ -14,7 +14,8 @@ from litestar.routes import HTTPRoute
 from hetuflow_core.permissions import Permission
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
-from hetuflow_server.app.server import Services, rest_api
+from hetuflow_server.app.rest import rest_api
+from hetuflow_server.app.services import Services
 from hetuflow_server.http.guarding import Door, declared
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.settings import ServerSettings

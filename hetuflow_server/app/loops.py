@@ -1,0 +1,139 @@
+"""What a server does by itself: its loops, and what wakes them."""
+
+from __future__ import annotations
+
+import random
+
+from hetuflow_core.addresses import parse_networks
+from hetuflow_core.runtime.loop import Loop
+from hetuflow_core.runtime.timers import Timers
+from hetuflow_server.app.cluster import Cluster
+from hetuflow_server.app.services import Services
+from hetuflow_server.loops.audit_sealer import AuditSealer
+from hetuflow_server.loops.daemon_keeper import DaemonKeeper
+from hetuflow_server.loops.event_deadlines import EventDeadlines
+from hetuflow_server.loops.event_matcher import EventMatcher
+from hetuflow_server.loops.flow_repair import FlowRepair
+from hetuflow_server.loops.generator import Generator
+from hetuflow_server.loops.key_sweeper import KeySweeper
+from hetuflow_server.loops.messenger import Messenger
+from hetuflow_server.loops.rescuer import Rescuer
+from hetuflow_server.loops.staging import Staging
+from hetuflow_server.loops.upkeep import Upkeep
+from hetuflow_server.services.namespace_load import NamespaceLoad
+from hetuflow_server.services.posting import Post
+from hetuflow_server.services.task_stream import Recording
+from hetuflow_server.settings import ServerSettings
+from hetuflow_server.stream.hints import wake_on_events
+
+_UPKEEP_EVERY_SECONDS = 60.0
+_LOAD_EVERY_SECONDS = 10.0
+
+
+def server_loops(
+    settings: ServerSettings, services: Services, cluster: Cluster, timers: Timers
+) -> list[Loop]:
+    """Return everything a server does by itself, beside what the cluster needs."""
+    return [
+        *_upkeep_loops(settings, services, cluster),
+        *_schedule_loops(services, cluster, timers),
+        *_flow_loops(services, cluster, timers),
+    ]
+
+
+def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster) -> list[Loop]:
+    roles = cluster.roles
+    upkeep = Upkeep(
+        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout),
+        services.clock,
+        keep_tasks=settings.retention.tasks,
+        keep_logs=settings.retention.logs,
+        keep_artifacts=settings.retention.artifacts,
+        keep_events=settings.retention.events,
+        keep_audit=settings.retention.audit,
+        ahead=settings.retention.partition_ahead,
+    )
+    sealer = AuditSealer(
+        services.database,
+        cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout),
+    )
+    messenger = Messenger(
+        services.database,
+        services.webhooks,
+        Post(parse_networks(settings.webhooks.allow)),
+        services.clock,
+        random.Random(),  # noqa: S311 - spreads retries, guards nothing
+    )
+    announcing = services.settler.announcing
+    recording = Recording([services.database, cluster.leader_database])
+    rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
+    load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
+    key_sweeper = KeySweeper(services.database, cluster.ownership, services.capacity, services.hints)
+    return [
+        roles.leader_loop("upkeep", upkeep.run_once, every=_UPKEEP_EVERY_SECONDS, stuck_after=3_600.0),
+        roles.leader_loop("audit sealer", sealer.run_once, every=1.0),
+        roles.owner_loop("rescuer", rescuer.run_once, look=rescuer.look, every=1.0),
+        roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
+        roles.server_loop("messenger", messenger.run_once, every=1.0),
+        roles.server_loop("webhooks known", lambda: announcing.refresh(services.database), every=1.0),
+        roles.server_loop("namespaces followed", recording.refresh, every=1.0),
+        roles.server_loop("mailroom", services.mailroom.look, every=1.0),
+        roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
+        roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
+        roles.server_loop("keys used", services.access.flush_uses, every=10.0),
+        roles.server_loop("logins", services.logins.purge, every=60.0),
+    ]
+
+
+def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
+    generator = Generator(services.database, cluster.leadership, services.versions, services.hints)
+    staging = Staging(
+        services.database,
+        cluster.ownership,
+        services.settler,
+        services.following,
+        services.hints,
+        timers,
+    )
+    staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
+    staging.when_due(staging_loop.wake)
+    daemons = DaemonKeeper(
+        services.database, cluster.ownership, services.settler, services.hints, services.clock
+    )
+    daemons_loop = cluster.roles.owner_loop("daemons", daemons.run_once, look=daemons.look, every=1.0)
+    daemons.when_changed(daemons_loop.wake)
+    return [
+        cluster.roles.leader_loop("generator", generator.run_once, every=1.0),
+        staging_loop,
+        daemons_loop,
+        *_event_loops(services, cluster, staging_loop),
+    ]
+
+
+def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> list[Loop]:
+    matcher = EventMatcher(services.database, services.versions, services.hints)
+    matcher.when_held(staging_loop.wake)
+    deadlines = EventDeadlines(services.database, cluster.ownership, services.versions, services.hints)
+    matching = cluster.roles.server_loop("event matcher", matcher.run_once, every=1.0)
+    services.events.when_recorded(matching.wake)
+    wake_on_events(services.hints, matching.wake)
+    return [
+        matching,
+        cluster.roles.owner_loop("event deadlines", deadlines.run_once, look=deadlines.look, every=0.5),
+    ]
+
+
+def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
+    errands = cluster.roles.server_loop("flow errands", services.flow_errands.run_once, every=1.0)
+    services.flow_errands.when_wanted(errands.wake)
+    repair = FlowRepair(
+        services.database,
+        cluster.ownership,
+        services.settler.advancing,
+        services.flow_errands,
+        services.hints,
+        timers,
+    )
+    repair_loop = cluster.roles.owner_loop("flow repair", repair.run_once, look=repair.look, every=1.0)
+    repair.when_due(repair_loop.wake)
+    return [errands, repair_loop]
