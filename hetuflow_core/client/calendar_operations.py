@@ -11,7 +11,8 @@ from hetuflow_core.client.exchange import Plan, Request, Stream
 from hetuflow_core.client.operations import _get as get, _pages as pages, _segment as segment
 from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
-from hetuflow_core.resources import Calendar, CalendarDay, CalendarDays, Page
+from hetuflow_core.resources import Page
+from hetuflow_core.schedule_resources import Calendar, CalendarDay, CalendarDays
 
 
 def calendars(*, namespace: str | None = None, page_size: int | None = None) -> Stream[Calendar]:

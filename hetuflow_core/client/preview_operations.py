@@ -7,7 +7,7 @@ from uuid import UUID
 
 from hetuflow_core.client.exchange import Plan
 from hetuflow_core.client.operations import _get as get, _segment as segment
-from hetuflow_core.resources import ComingFire, ComingFires
+from hetuflow_core.schedule_resources import ComingFire, ComingFires
 
 
 def coming_fires_of_job(

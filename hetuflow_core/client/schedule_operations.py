@@ -14,7 +14,8 @@ from hetuflow_core.client.operations import _query as query_of, _segment as segm
 from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.errors import NotFound
-from hetuflow_core.resources import Backfill, BackfillRequest, Job, NewScheduleRequest, Page, Schedule
+from hetuflow_core.resources import Job, Page
+from hetuflow_core.schedule_resources import Backfill, BackfillRequest, NewScheduleRequest, Schedule
 
 T = TypeVar("T")
 

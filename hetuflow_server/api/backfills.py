@@ -11,7 +11,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import Backfill, BackfillRequest, Page
+from hetuflow_core.resources import Page
+from hetuflow_core.schedule_resources import Backfill, BackfillRequest
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems

@@ -12,7 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, QueryParameter
 
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import ComingFires
+from hetuflow_core.schedule_resources import ComingFires
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.principals import Principal

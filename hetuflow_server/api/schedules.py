@@ -12,7 +12,8 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import NewScheduleRequest, Page, Schedule
+from hetuflow_core.resources import Page
+from hetuflow_core.schedule_resources import NewScheduleRequest, Schedule
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.http.etags import IfMatch, tagged

@@ -8,8 +8,8 @@ from uuid import UUID
 import click
 
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.resources import Backfill, Schedule
 from hetuflow_core.runtime.exit_codes import ExitCode
+from hetuflow_core.schedule_resources import Backfill, Schedule
 from hetuflow_server.cli.instants import parse_instant
 from hetuflow_server.cli.interrupts import Choice, attentive, on_interrupt_option
 from hetuflow_server.cli.invocation import Invocation, server_command

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import click
 
-from hetuflow_core.resources import Calendar, CalendarDay
+from hetuflow_core.schedule_resources import Calendar, CalendarDay
 from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Block, Column, Kind, Sheet, Table

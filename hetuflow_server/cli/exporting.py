@@ -10,7 +10,8 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Denied
 from hetuflow_core.jobfile import Kind, LimitSpec, NamespaceSpec, WebhookSpec, to_document
 from hetuflow_core.jobfile.shortening import shortened_document
-from hetuflow_core.resources import Calendar, Job, Limit, Namespace
+from hetuflow_core.resources import Job, Limit, Namespace
+from hetuflow_core.schedule_resources import Calendar
 from hetuflow_core.webhook_resources import Webhook
 
 # In the order in which a reader wants to meet them.

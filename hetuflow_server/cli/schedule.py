@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from hetuflow_core.resources import Schedule
 from hetuflow_core.runtime.exit_codes import ExitCode
+from hetuflow_core.schedule_resources import Schedule
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.cli.backfill import backfill_schedule, find_schedule, which_argument
 from hetuflow_server.cli.choosing import all_option, do_to_many, dry_run_option, named_or_chosen

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from hetuflow_core.resources import ComingFire
+from hetuflow_core.schedule_resources import ComingFire
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.layout import Column, Kind, Table
 from hetuflow_server.cli.loading import load

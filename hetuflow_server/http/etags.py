@@ -7,7 +7,8 @@ from typing import Annotated, TypeVar
 from litestar import Response
 from litestar.params import HeaderParameter
 
-from hetuflow_core.resources import Job, Schedule
+from hetuflow_core.resources import Job
+from hetuflow_core.schedule_resources import Schedule
 from hetuflow_server.services.etags import etag_of
 
 T = TypeVar("T", Job, Schedule)

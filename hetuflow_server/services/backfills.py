@@ -12,9 +12,9 @@ from uuid import UUID
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Fault, Invalid, NotFound, TooLarge
 from hetuflow_core.jobfile import schedule_from_document
-from hetuflow_core.resources import Backfill, BackfillRequest, Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import Fires
+from hetuflow_core.schedule_resources import Backfill, BackfillRequest, Schedule
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.fires import fires_of
 from hetuflow_server.services.following import Following

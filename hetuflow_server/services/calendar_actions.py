@@ -9,8 +9,8 @@ from typing import Any
 
 from hetuflow_core.calendar import Calendar
 from hetuflow_core.errors import Conflict, NotFound
-from hetuflow_core.resources import Calendar as CalendarResource, CalendarDay
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.schedule_resources import Calendar as CalendarResource, CalendarDay
 from hetuflow_server.services.apply_calendars import dependents, write_calendars
 from hetuflow_server.services.calendars import calendar_of, put_together
 from hetuflow_server.services.principals import Principal

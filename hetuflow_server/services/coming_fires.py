@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from uuid import UUID
 
-from hetuflow_core.resources import ComingFire
 from hetuflow_core.schedule import ScheduleSpec, zone
 from hetuflow_core.schedule.preview import Previewed
+from hetuflow_core.schedule_resources import ComingFire
 
 
 def shown(spec: ScheduleSpec, previewed: Iterable[Previewed], schedule_id: UUID | None) -> list[ComingFire]:

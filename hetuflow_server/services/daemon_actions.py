@@ -10,8 +10,8 @@ from hetuflow_core.daemon import SlotState, show
 from hetuflow_core.daemon_resources import Daemon, DaemonDetail, DaemonRun, DaemonSlot
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.jobfile.daemon_reader import MOST_REPLICAS
-from hetuflow_core.resources import Schedule
 from hetuflow_core.runtime.clock import Clock
+from hetuflow_core.schedule_resources import Schedule
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.schedules import Schedules

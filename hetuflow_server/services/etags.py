@@ -10,7 +10,8 @@ from hashlib import blake2b
 import msgspec
 
 from hetuflow_core.errors import Stale
-from hetuflow_core.resources import Job, Schedule
+from hetuflow_core.resources import Job
+from hetuflow_core.schedule_resources import Schedule
 
 
 def etag_of(shown: Job | Schedule) -> str:

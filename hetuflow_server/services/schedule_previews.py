@@ -12,10 +12,10 @@ from uuid import UUID
 from hetuflow_core.calendar import Calendar
 from hetuflow_core.errors import Invalid, NotFound
 from hetuflow_core.jobfile import schedule_from_document
-from hetuflow_core.resources import ComingFire
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.schedule import ScheduleSpec, Skip, SkipCode, occurrences, skip_reason, upcoming
 from hetuflow_core.schedule.preview import preview
+from hetuflow_core.schedule_resources import ComingFire
 from hetuflow_server.services.calendars import load_calendars
 from hetuflow_server.services.coming_fires import shown
 from hetuflow_server.services.principals import Principal

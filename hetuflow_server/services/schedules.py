@@ -12,8 +12,8 @@ from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.jobfile import schedule_document, schedule_from_document
 from hetuflow_core.jobfile.daemon_reader import BESIDE_DAEMON
 from hetuflow_core.jobfile.event_reader import BESIDE_EVENT
-from hetuflow_core.resources import Schedule
 from hetuflow_core.schedule import ScheduleSpec
+from hetuflow_core.schedule_resources import Schedule
 from hetuflow_server.services import schedule_edits
 from hetuflow_server.services.apply_calendars import refuse_undefined_calendars
 from hetuflow_server.services.apply_flows import refuse_unknown_upstreams

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from hetuflow_core.resources import Backfill
+from hetuflow_core.schedule_resources import Backfill
 from hetuflow_server.store.columns import Int, transpose
 from hetuflow_server.store.database import Connection
 

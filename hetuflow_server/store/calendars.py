@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.resources import Calendar
+from hetuflow_core.schedule_resources import Calendar
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.phrases import NAMES_CALENDARS
 

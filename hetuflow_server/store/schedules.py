@@ -10,7 +10,7 @@ from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.resources import Schedule
+from hetuflow_core.schedule_resources import Schedule
 from hetuflow_server.store.columns import Int, transpose
 from hetuflow_server.store.database import Connection
 

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.resources import Schedule, Task
+from hetuflow_core.resources import Task
+from hetuflow_core.schedule_resources import Schedule
 from tests.e2e.conftest import System, command_on
 from tests.support.databases import DatabaseServer
 from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run

@@ -12,9 +12,9 @@ from msgspec import structs
 
 from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge
-from hetuflow_core.resources import Backfill
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.timers import Timers
+from hetuflow_core.schedule_resources import Backfill
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.staging import Staging
 from hetuflow_server.services.following import Following

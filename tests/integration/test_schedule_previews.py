@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from hetuflow_core.errors import Conflict, Invalid, NotFound
-from hetuflow_core.resources import ComingFire
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.schedule_resources import ComingFire
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.calendar_actions import CalendarActions
 from hetuflow_server.services.principals import Principal

@@ -14,9 +14,10 @@ import psycopg
 from psycopg.rows import dict_row
 
 from hetuflow_core import ids
-from hetuflow_core.resources import BackfillRequest, RunRequest, Schedule, TaskDetail
+from hetuflow_core.resources import RunRequest, TaskDetail
 from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.schedule_resources import BackfillRequest, Schedule
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.applying import Applying
 from hetuflow_server.services.backfills import Backfills
