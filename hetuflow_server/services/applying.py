@@ -54,6 +54,8 @@ _NEEDED: Final = {
     Kind.SECRET: (Permission.SECRETS_READ, Permission.SECRETS_WRITE),
     Kind.WEBHOOK: (Permission.WEBHOOKS_READ, Permission.WEBHOOKS_WRITE),
 }
+# So many documents are read at once.
+_FEW: Final = 20
 
 
 class Applying:
@@ -221,8 +223,10 @@ def check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bo
 
 
 async def _load(documents: Sequence[dict[str, Any]]) -> list[Document]:
-    if any(document.get("kind") == Kind.CALENDAR for document in documents):
-        # Holidays take a second to load the first time, which nobody else should wait for.
+    calendars = any(document.get("kind") == Kind.CALENDAR for document in documents)
+    if calendars or len(documents) > _FEW:
+        # Holidays take a second to load the first time, and a thousand jobs half of one to read, which nobody
+        # else should wait for.
         return await asyncio.to_thread(lambda: load_documents(raw_documents(documents)))
     return load_documents(raw_documents(documents))
 
