@@ -27,7 +27,7 @@ from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.services.waiting_room import WaitingRoom
-from hetuflow_server.store import queue, transitions
+from hetuflow_server.store import claim_transitions, queue
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.records import Claimable, Claimed
 from hetuflow_server.stream.hints import NAMESPACE, Hints, Topic
@@ -227,7 +227,7 @@ class Dispatcher:
         if not repeated:
             return {}
         requests = [(asker.agent_id, asker.request_id) for asker in repeated]
-        given = await transitions.claimed_before(connection, requests)
+        given = await claim_transitions.claimed_before(connection, requests)
         return {asker: given[asker.request_id] for asker in repeated if asker.request_id in given}
 
     async def _claim(self, connection: Connection) -> tuple[dict[Asker, list[Claimed]], bool]:
@@ -242,7 +242,7 @@ class Dispatcher:
         admission = await self._capacity.take(connection, [row for row, _ in grants])
         if admission.refused:
             grants = [(row, asker) for row, asker in grants if row.id not in admission.refused]
-        reserved = await transitions.reserve(
+        reserved = await claim_transitions.reserve(
             connection,
             [(row, asker.recipient) for row, asker in grants],
             last=not admission.full_keys,
@@ -314,7 +314,7 @@ class Dispatcher:
                 break
             looked.update((head, None) for head, _ in quotas)
             self._heads.index.note_turns(head for head, _ in quotas)
-            found = await transitions.lock_claimable(
+            found = await claim_transitions.lock_claimable(
                 connection,
                 quotas,
                 want=want - len(rows),

@@ -19,7 +19,14 @@ from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import daemon_transitions, flow_runs, queue, tasks as task_store, transitions
+from hetuflow_server.store import (
+    claim_transitions,
+    daemon_transitions,
+    flow_runs,
+    queue,
+    tasks as task_store,
+    transitions,
+)
 from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.faults import deadlocked
@@ -68,7 +75,7 @@ class Reporting:
         _check_progress(asked.progress)
         held = sorted((one.instance_id, one.token) for one in asked.held)
         async with self._database.single(Lane.PLANNED) as connection:
-            kept = await queue.renew(connection, held, transitions.RESERVATION) if held else []
+            kept = await queue.renew(connection, held, claim_transitions.RESERVATION) if held else []
             if asked.progress:
                 await queue.note_progress(connection, [_noted(one) for one in asked.progress])
             notes = [ReadinessNote(one.instance_id, one.token, one.ready) for one in asked.readiness]

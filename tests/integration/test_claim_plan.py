@@ -12,7 +12,7 @@ import pytest
 from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
-from hetuflow_server.store import transitions
+from hetuflow_server.store import claim_transitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.records import Recipient
 from tests.support.rows import insert, instance_row
@@ -38,7 +38,7 @@ def explain(url: str, *, generic: bool) -> dict[str, Any]:
     with psycopg.connect(url) as connection:
         connection.execute(f"SET plan_cache_mode = {'force_generic_plan' if generic else 'auto'}")
         row = connection.execute(
-            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {transitions._LOCK_CLAIMABLE}",
+            f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {claim_transitions._LOCK_CLAIMABLE}",
             parameters,
             prepare=True,
         ).fetchone()
@@ -95,7 +95,7 @@ async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_d
         connection.execute(_BACKLOG, [1, 500])
     async with database.transaction() as claiming:
         locked = await claiming.exec_driver_sql(
-            transitions._LOCK_CLAIMABLE, {**HEADS, "want": 40, "prefetch": timedelta(seconds=2)}
+            claim_transitions._LOCK_CLAIMABLE, {**HEADS, "want": 40, "prefetch": timedelta(seconds=2)}
         )
         assert len(locked.all()) == 40
         with psycopg.connect(fresh_database_url) as other:
@@ -127,13 +127,13 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
             instance_row(target_agent_id=uuid4(), priority=900, lease_ms=4000),
         )
     async with database.transaction() as connection_:
-        locked = await transitions.lock_claimable(
+        locked = await claim_transitions.lock_claimable(
             connection_,
             [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
             want=10,
             prefetch=timedelta(seconds=90),
         )
-        more = await transitions.lock_claimable(
+        more = await claim_transitions.lock_claimable(
             connection_,
             [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
             want=10,
@@ -141,7 +141,7 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
             without=[row.id for row in locked],
         )
         recipients = [Recipient(uuid4(), uuid4(), uuid4()) for _ in locked]
-        reserved = await transitions.reserve(connection_, list(zip(locked, recipients, strict=True)))
+        reserved = await claim_transitions.reserve(connection_, list(zip(locked, recipients, strict=True)))
     assert [row.id for row in locked] == [row["id"] for row in wanted]
     assert more == []
     with psycopg.connect(fresh_database_url) as connection:

@@ -12,7 +12,14 @@ import psycopg
 
 from hetuflow_core import ids
 from hetuflow_core.resources import RunRequest
-from hetuflow_server.store import daemon_transitions, daemons, queue, tasks as task_store, transitions
+from hetuflow_server.store import (
+    claim_transitions,
+    daemon_transitions,
+    daemons,
+    queue,
+    tasks as task_store,
+    transitions,
+)
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
@@ -50,7 +57,7 @@ def parameters() -> dict[str, Any]:
 
 
 STATEMENTS = {
-    "reserve": transitions._RESERVE,
+    "reserve": claim_transitions._RESERVE,
     "start": transitions._START,
     "succeed": transitions._SUCCEED,
     "finish": transitions._END_BY_OWNER,
@@ -137,6 +144,6 @@ async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> 
         async with engine.database.transaction(Lane.PLANNED) as connection:
             before = (await connection.exec_driver_sql(_UPDATES)).one()
             assert len(await transitions.start(connection, held)) == 3
-            await queue.renew(connection, held, transitions.RESERVATION)
+            await queue.renew(connection, held, claim_transitions.RESERVATION)
             after = (await connection.exec_driver_sql(_UPDATES)).one()
     assert (after.updated - before.updated, after.hot - before.hot) == (6, 6)

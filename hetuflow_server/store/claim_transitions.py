@@ -1,0 +1,203 @@
+"""The verbs by which pending instances become somebody's; beside `transitions.py`, which see.
+
+A claim locks what its heads have to offer, deals it in memory and reserves it, in one transaction.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.fairness import Head
+from hetuflow_core.ids import range_of
+from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
+from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.records import Claimable, Claimed, Recipient
+
+RESERVATION = timedelta(seconds=10)
+
+
+# The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
+# returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
+_LOCK_HEADS = """
+SELECT t.id, t.task_id, t.namespace_id, t.placement_id, t.priority, t.due_at, t.concurrency_key,
+       t.target_agent_id, t.job_id, t.job_version, t.attempt, t.fire_at, t.lease_ms, t.slot
+FROM sched_task_instance t
+WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
+  SELECT i.id
+  FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
+              %(quotas)s::integer[], %(targets)s::uuid[])
+         AS h(namespace_id, placement_id, priority, quota, target_agent_id)
+  CROSS JOIN LATERAL (
+    SELECT id, due_at FROM sched_task_instance
+    WHERE waits AND {target} AND namespace_id = h.namespace_id
+      AND placement_id = h.placement_id AND priority = h.priority AND due_at <= now() + %(prefetch)s
+      AND id <> ALL(%(without)s::uuid[])
+    ORDER BY due_at, id LIMIT h.quota) i))
+ORDER BY t.due_at > now(), t.priority DESC, t.due_at, t.id LIMIT %(want)s FOR UPDATE SKIP LOCKED"""
+_LOCK_CLAIMABLE = _LOCK_HEADS.format(target="target_agent_id IS NULL")
+# Work that is bound to one agent: an index and heads of its own.
+_LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id")
+
+_CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
+          i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
+
+# What tasks have to say to whoever runs them: most say nothing. They are read on their own, by one array
+# within the partitions of their ids: joined to the rows, each row would look for all of them.
+_RESERVE = """
+WITH i AS (
+UPDATE sched_task_instance i
+SET status = 'reserved', token = c.token, claim_no = claim_no + 1,
+    agent_id = (%(agents)s::uuid[])[c.recipient], session_id = (%(sessions)s::uuid[])[c.recipient],
+    request_id = (%(requests)s::uuid[])[c.recipient], reserved_at = clock_timestamp(),
+    reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
+FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[], %(recipients)s::integer[])
+  WITH ORDINALITY AS c(id, token, recipient, place)
+WHERE i.id = c.id AND i.status = 'pending'
+RETURNING c.place, i.claim_no, i.reserved_until)
+SELECT place, claim_no, reserved_until, NULL::uuid, NULL::jsonb, NULL, NULL, NULL::jsonb FROM i
+UNION ALL
+SELECT NULL, NULL, NULL, id, params, traceparent, flow_node, flow_context FROM sched_task
+WHERE id = ANY(%(task_id)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+  AND (params <> '{}' OR traceparent IS NOT NULL OR flow_node IS NOT NULL OR flow_context IS NOT NULL)"""
+
+_ALREADY_RESERVED = f"""
+SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context, i.request_id
+FROM sched_task_instance i LEFT JOIN sched_task t ON t.id = i.task_id
+WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::uuid[])
+  AND i.status = 'reserved'"""
+
+
+# A task without parameters, trace and flow.
+_SAYS_NOTHING: tuple[Any, ...] = ({}, None, None, None)
+
+
+async def lock_claimable(
+    connection: Connection,
+    quotas: Sequence[tuple[Head, int]],
+    *,
+    want: int,
+    prefetch: timedelta,
+    without: Sequence[UUID] = (),
+) -> list[Claimable]:
+    """Lock up to `want` instances, due before future-due, then by priority, due time and id.
+
+    What is bound to one agent comes first: nobody else can take it. `without` are those this transaction has
+    locked before: SKIP LOCKED does not skip one's own locks.
+    """
+    locked: list[Claimable] = []
+    bound = [one for one in quotas if one[0].target is not None]
+    free = [one for one in quotas if one[0].target is None] if bound else quotas
+    for statement, some in ((_LOCK_TARGETED, bound), (_LOCK_CLAIMABLE, free)):
+        if some and len(locked) < want:
+            parameters = {
+                "namespaces": Ints([head.namespace_id for head, _ in some]),
+                "placements": BigInts([head.placement_id for head, _ in some]),
+                "priorities": SmallInts([head.priority for head, _ in some]),
+                "quotas": Ints([quota for _, quota in some]),
+                "targets": Uuids([head.target for head, _ in some]),
+                "want": want - len(locked),
+                "prefetch": prefetch,
+                "without": Uuids(without),
+            }
+            rows = await connection.exec_driver_sql(statement, parameters, binary=True)
+            locked += [Claimable(*row) for row in rows]
+    return locked
+
+
+async def reserve(
+    connection: Connection, grants: Sequence[tuple[Claimable, Recipient]], *, last: bool = False
+) -> list[Claimed | None]:
+    """Reserve rows this transaction has locked for those they were dealt to; with `last`, commit as well.
+
+    Returns what each grant has become; None: the row was not there to be reserved.
+    """
+    reserved: list[Claimed | None] = [None] * len(grants)
+    if not grants:
+        return reserved
+    # By identity: comparing ids for each row would cost more than what is told apart.
+    recipients = {id(recipient): recipient for _, recipient in grants}
+    places = {key: place for place, key in enumerate(recipients, start=1)}
+    earliest, latest = range_of(row.task_id for row, _ in grants)
+    tokens = _new_tokens(len(grants))
+    parameters = {
+        "ids": Uuids([row.id for row, _ in grants]),
+        "tokens": Uuids(tokens),
+        "task_id": Uuids([row.task_id for row, _ in grants]),
+        "recipients": Ints([places[id(recipient)] for _, recipient in grants]),
+        "agents": Uuids([one.agent_id for one in recipients.values()]),
+        "sessions": Uuids([one.session_id for one in recipients.values()]),
+        "requests": Uuids([one.request_id for one in recipients.values()]),
+        "reservation": RESERVATION,
+        "first": earliest,
+        "last": latest,
+    }
+    rows = await connection.exec_driver_sql(_RESERVE, parameters, binary=True, last=last)
+    said = {row[3]: row[4:] for row in rows if row[0] is None}
+    for place, claim_no, reserved_until, *_ in rows:
+        if place is not None:
+            row = grants[place - 1][0]
+            words = said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING
+            reserved[place - 1] = _claimed(row, tokens[place - 1], claim_no, reserved_until, *words)
+    return reserved
+
+
+def _new_tokens(count: int) -> list[UUID]:
+    """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them."""
+    drawn = secrets.token_bytes(16 * count)
+    return [
+        UUID(int=int.from_bytes(drawn[at : at + 16], "big"), version=4) for at in range(0, len(drawn), 16)
+    ]
+
+
+def _claimed(
+    row: Claimable,
+    token: UUID,
+    claim_no: int,
+    reserved_until: datetime,
+    params: dict[str, Any] | None,
+    traceparent: str | None,
+    flow_node: str | None,
+    flow_context: dict[str, Any] | None,
+) -> Claimed:
+    return Claimed(
+        row.id,
+        row.task_id,
+        row.namespace_id,
+        row.job_id,
+        row.job_version,
+        row.attempt,
+        token,
+        claim_no,
+        row.fire_at,
+        row.due_at,
+        reserved_until,
+        row.lease_ms,
+        row.placement_id,
+        row.slot,
+        params,
+        traceparent,
+        flow_node,
+        flow_context,
+    )
+
+
+async def claimed_before(
+    connection: Connection,
+    requests: Sequence[tuple[UUID, UUID]],
+) -> dict[UUID, list[Claimed]]:
+    """Return {request: what it was given already}, for (agent, request) whose answers may have been lost."""
+    rows = await connection.exec_driver_sql(
+        _ALREADY_RESERVED,
+        {
+            "agents": Uuids([agent for agent, _ in requests]),
+            "requests": Uuids([request for _, request in requests]),
+        },
+    )
+    given: dict[UUID, list[Claimed]] = {}
+    for *claimed, request in rows:
+        given.setdefault(request, []).append(Claimed(*claimed))
+    return given
