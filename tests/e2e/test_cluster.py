@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from hetuflow_core.client import Hetuflow
+from hetuflow_core.client.sse import Event, EventParser
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
 from tests.e2e.conftest import System, command_on
 from tests.support.databases import DatabaseServer
@@ -66,6 +67,30 @@ def cluster(database_server: DatabaseServer) -> Iterator[Cluster]:
         yield Cluster(url, key, running, rows)
 
 
+def follow(client: Hetuflow, key: str, position: str | None = None) -> Iterator[Event]:
+    """What one server tells of the tasks of a namespace, until it is gone."""
+    headers = {"Authorization": f"Bearer {key}"} | ({"Last-Event-ID": position} if position else {})
+    url = f"{client.url}/api/v1/namespaces/n1/tasks/stream"
+    with httpx.stream("GET", url, headers=headers, timeout=60) as answer:
+        parser = EventParser(position)
+        for chunk in answer.iter_bytes():
+            yield from parser.feed(chunk)
+
+
+def told(stream: Iterator[Event], count: int) -> list[tuple[str | None, UUID, str]]:
+    """The next changes: where each is in the stream, of which task, and what it became."""
+    found = list[tuple[str | None, UUID, str]]()
+    for event in stream:
+        # Said of one who has to start over.
+        assert event.kind != "open"
+        if event.kind == "task":
+            change = json.loads(event.data)
+            found.append((event.last_id, UUID(change["task_id"]), change["status"]))
+        if len(found) == count:
+            break
+    return found
+
+
 def test_two_servers_of_one_host_share_the_work_and_outlive_each_other(cluster: Cluster) -> None:
     with cluster.client(0) as one, cluster.client(1) as other:
         wait_until(lambda: len(cluster.owners()) == 2, timeout=60, what="both to own something")
@@ -79,7 +104,25 @@ def test_two_servers_of_one_host_share_the_work_and_outlive_each_other(cluster: 
         urls = [client.url for client in (one, other)]
         place = urls.index(str(leader.server.url))
         survivor = (one, other)[1 - place]
+        # Who follows tasks at one hears what is done at the other, and goes on there when the first is gone.
+        job = survivor.create_job({"namespace": "n1", "name": "followed", "run": {"command": ["true"]}})
+        stream = follow((one, other)[place], cluster.api_key)
+        assert next(stream).kind == "open"
+        tasks = [client.run(job.id).id for client in (survivor, (one, other)[place], survivor)]
+        first = told(stream, 3)
         cluster.running[place].signal(signal.SIGKILL)
+        with pytest.raises(httpx.TransportError):
+            told(stream, 1)
+        survivor.cancel(tasks[0])
+        resumed = follow(survivor, cluster.api_key, first[1][0])
+        again = told(resumed, 1)
+        survivor.cancel(tasks[1])
+        again += told(resumed, 2)
+        assert [one[1:] for one in first] == [(task, "pending") for task in tasks]
+        assert [one[1:] for one in again] == [
+            (tasks[2], "pending"),
+            *((task, "cancelled") for task in tasks[:2]),
+        ]
         wait_until(
             lambda: cluster.owners() == {cluster.holder()} != {leader.server.id},
             timeout=60,
