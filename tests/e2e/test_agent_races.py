@@ -16,6 +16,7 @@ import psycopg
 import pytest
 
 from hetuflow_core.errors import Conflict
+from hetuflow_core.runtime.exit_codes import ExitCode
 from tests.e2e.conftest import System
 from tests.support.hosts import Host
 from tests.support.keepers import end_keeper
@@ -77,6 +78,35 @@ def late_reports(system: System, instance: object) -> list[tuple[str, int]]:
             "WHERE instance_id = %s",
             [instance],
         ).fetchall()
+
+
+def test_of_two_agents_with_one_name_the_newer_stays_and_nothing_runs_twice(
+    host: Host, tmp_path: Path
+) -> None:
+    """As when a host's disk is copied: what the older one ran is ended before the newer one runs it."""
+    pid, overlap, gate = (tmp_path / name for name in ("pid", "overlap", "gate"))
+    twin = host.neighbour()
+    twin.name = host.name
+    older = host.agent()
+    task = host.run(
+        f"if [ -e {pid} ] && kill -0 $(cat {pid}); then touch {overlap}; fi; echo $$ > {pid}; "
+        f"while [ ! -e {gate} ]; do sleep 0.05; done",
+        lease="4s",
+        retry={"max_attempts": 2, "delay": "0s"},
+    )
+    wait_until(pid.exists, timeout=30, what="the first attempt")
+    first = psutil.Process(int(wait_until(pid.read_text, timeout=30, what="its pid")))
+    newer = twin.agent()
+    assert older.wait() == ExitCode.CONFLICT
+    wait_until(
+        lambda: pid.read_text().strip() not in ("", str(first.pid)), timeout=60, what="the second attempt"
+    )
+    assert not first.is_running()
+    gate.touch()
+    ended = host.server.client.wait(task.id, timeout=60)
+    assert [one.status for one in ended.instances] == ["lost", "succeeded"]
+    assert not overlap.exists()
+    assert not newer.ended
 
 
 def test_a_cancel_that_races_start_and_finish_has_one_outcome(host: Host, tmp_path: Path) -> None:
