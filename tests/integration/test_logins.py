@@ -75,6 +75,7 @@ async def test_sessions_are_listed_and_ended_by_their_user_and_by_who_manages_us
     await here.users.create(ROOT, UserRequest("bob", OTHER))
     bob = await here.access.principal((await here.logins.log_in("bob", OTHER, SOURCE)).access_token)
     first = await here.logins.log_in("ann", PASSWORD, "10.0.0.1")
+    here.clock.advance(1)  # ids of the same millisecond are in no order
     ann = await here.access.principal((await here.logins.log_in("ann", PASSWORD, "10.0.0.2")).access_token)
     page = {"before": None, "limit": 10, "cap": 10}
 
