@@ -24,7 +24,7 @@ class Webhook(msgspec.Struct, frozen=True):
     receives: str | None
     created_at: datetime
     updated_at: datetime
-    # Deliveries that are waiting, and those that were given up.
+    # Deliveries that are waiting, and those that were given up; no more than 10,000 are counted.
     waiting: int = 0
     dead: int = 0
 

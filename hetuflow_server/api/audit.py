@@ -37,13 +37,13 @@ async def list_audit(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[AuditEntry]:
-    """List what was done and denied, the newest first."""
+    """List what was done and denied, the newest first. A page may be short and have a next one."""
     wanted = AuditFilter(None, actor, action, outcome, target, since, until)
     before = decode_cursor(cursor, UUID)
-    found = await audit.entries(principal, wanted, namespace, before=before, limit=limit)
-    more = encode_cursor(found[limit - 1].id) if len(found) > limit else None
+    found, position = await audit.entries(principal, wanted, namespace, before=before, limit=limit)
+    more = None if position is None else encode_cursor(position)
     # Counting would look through years of them.
-    return Page(found[:limit], more, min(len(found), limit), len(found) > limit or before is not None)
+    return Page(found, more, len(found), more is not None or before is not None)
 
 
 @get(

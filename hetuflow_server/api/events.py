@@ -52,15 +52,15 @@ async def list_events(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Event]:
-    """List events, newest first."""
-    found, total = await events.list_events(
+    """List events, newest first. A page may be short and have a next one: only so many are looked at."""
+    page = await events.list_events(
         EventFilter(principal.reach(namespace), name=name, key=key, since=since, until=until),
         before=decode_cursor(cursor, UUID),
         limit=limit,
         cap=TOTAL_CAP,
     )
-    more = encode_cursor(found[limit - 1].id) if len(found) > limit else None
-    return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
+    more = None if page.position is None else encode_cursor(page.position)
+    return Page(page.items, more, page.total.count, page.total.capped)
 
 
 @get(

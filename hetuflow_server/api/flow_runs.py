@@ -36,13 +36,13 @@ async def list_flow_runs(
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[FlowRun]:
-    """List runs of flows, newest first."""
+    """List runs of flows, newest first. A page may be short and have a next one."""
     if status is not None and status not in list(FlowRunStatus):
         raise Invalid(f"There is no such status of a run: use one of {', '.join(FlowRunStatus)}.")
     wanted = RunFilter(namespace=namespace, job=job, status=status, before=decode_cursor(cursor, UUID))
-    runs, total = await flow_control.list_runs(principal, wanted, limit=limit, cap=TOTAL_CAP)
-    more = encode_cursor(runs[limit - 1].id) if len(runs) > limit else None
-    return Page(runs[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
+    page = await flow_control.list_runs(principal, wanted, limit=limit, cap=TOTAL_CAP)
+    more = None if page.position is None else encode_cursor(page.position)
+    return Page(page.items, more, page.total.count, page.total.capped)
 
 
 @get(

@@ -14,6 +14,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import audit as store
 from hetuflow_server.store.audit import AuditFilter
+from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.deeds import Deed
 
@@ -38,11 +39,11 @@ class AuditTrail:
         *,
         before: UUID | None,
         limit: int,
-    ) -> list[AuditEntry]:
-        """Return one more than `limit` when there are more; of the namespaces whose trail one may read."""
+    ) -> tuple[list[AuditEntry], UUID | None]:
+        """Return entries of the namespaces whose trail one may read, and behind which one to go on."""
         reached = replace(wanted, namespaces=principal.reach(namespace))
-        async with self._database.transaction() as connection:
-            return await store.list_entries(connection, reached, before=before, limit=limit + 1)
+        async with self._database.transaction(Lane.WALKING) as connection:
+            return await store.list_entries(connection, reached, before=before, limit=limit)
 
     async def chain(self, after: int, limit: int) -> AuditChain:
         """Return the next links of the chain, for whoever wants to check it."""

@@ -16,10 +16,12 @@ from hetuflow_core.event_resources import Event, EventDetail, EventRequest
 from hetuflow_core.events import LARGEST_PAYLOAD, LONGEST_KEY, check_name
 from hetuflow_core.expressions.values import DEEPEST_VALUES
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.store import access as access_store, events as store, tasks as task_store
+from hetuflow_server.store import access as access_store, events as store, newest_first, tasks as task_store
+from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import afterwards, note_change
 from hetuflow_server.store.events import EventFilter, NewEvent
+from hetuflow_server.store.newest_first import Listed
 
 API, TASK, REPLAY = "api", "task", "replay"
 
@@ -97,12 +99,14 @@ class Events:
 
     async def list_events(
         self, wanted: EventFilter, *, before: UUID | None, limit: int, cap: int
-    ) -> tuple[list[Event], int]:
-        """Return one more than `limit` when there are more, and the total up to just over the cap."""
+    ) -> Listed[Event]:
+        """Return up to `limit` events; there may be a next page behind a short one."""
         _check_times(wanted.since, wanted.until)
-        async with self._database.transaction() as connection:
-            found = await store.listed(connection, wanted, before=before, limit=limit + 1)
-            return found, await store.count(connection, wanted, cap + 1)
+        async with self._database.transaction(Lane.WALKING) as connection:
+            walk = await store.walk_to(connection, wanted)
+            return await newest_first.page(
+                connection, walk, store.listed, before=before, limit=limit, cap=cap
+            )
 
     async def _detail(self, connection: Connection, principal: Principal, event_id: UUID) -> EventDetail:
         found = await store.shown(connection, event_id)

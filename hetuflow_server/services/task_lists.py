@@ -12,7 +12,8 @@ from hetuflow_core.states import TaskStatus
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import instance_lists as instance_store, task_lists as store
 from hetuflow_server.store.database import Database, Lane
-from hetuflow_server.store.task_lists import TaskFilter, Total, Walk
+from hetuflow_server.store.newest_first import Total
+from hetuflow_server.store.task_lists import TaskFilter, Walk
 
 # Running is shown from an instance, and never stored.
 STATUSES: Final = frozenset(TaskStatus) | {"running"}

@@ -13,8 +13,10 @@ from uuid import UUID
 from hetuflow_core import ids
 from hetuflow_core.audit_chain import START, Seal, sealed
 from hetuflow_core.audit_resources import AuditEntry, AuditTombstone, content_of
+from hetuflow_server.store import newest_first
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.deeds import Change, Deed
+from hetuflow_server.store.newest_first import EVERYTHING, FIRST, LAST, Axis, Walk
 
 DONE, DENIED = "done", "denied"
 # What letting the oldest entries go is called in the trail.
@@ -39,15 +41,9 @@ _COLUMNS = (
     "encode(hash, 'hex') AS hash"
 )
 
-_LIST = f"""
-SELECT {_COLUMNS} FROM sched_audit
-WHERE (%(namespaces)s::text[] IS NULL OR namespace = ANY(%(namespaces)s))
-  AND (%(before)s::uuid IS NULL OR id < %(before)s) AND (%(since)s::uuid IS NULL OR id >= %(since)s)
-  AND (%(until)s::uuid IS NULL OR id < %(until)s)
-  AND (%(actor)s::text IS NULL OR actor = %(actor)s) AND (%(action)s::text IS NULL OR action = %(action)s)
-  AND (%(outcome)s::text IS NULL OR outcome = %(outcome)s)
-  AND (%(target)s::text IS NULL OR target = %(target)s)
-ORDER BY id DESC LIMIT %(limit)s"""
+_SHOWN = f"""
+SELECT {_COLUMNS} FROM sched_audit WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+ORDER BY id DESC"""
 
 _CHAIN = f"SELECT {_COLUMNS} FROM sched_audit WHERE seq > %(after)s ORDER BY seq LIMIT %(limit)s"
 
@@ -97,23 +93,42 @@ async def record_denial(connection: Connection, deed: Deed, detail: dict[str, An
 
 async def list_entries(
     connection: Connection, wanted: AuditFilter, *, before: UUID | None, limit: int
-) -> list[AuditEntry]:
-    """Return entries, the newest first, from behind `before`."""
-    rows = await connection.exec_driver_sql(
-        _LIST,
-        {
-            "namespaces": None if wanted.namespaces is None else list(wanted.namespaces),
-            "before": before,
-            "since": None if wanted.since is None else ids.first_id_at(wanted.since),
-            "until": None if wanted.until is None else ids.first_id_at(wanted.until),
-            "actor": wanted.actor,
-            "action": wanted.action,
-            "outcome": wanted.outcome,
-            "target": wanted.target,
-            "limit": limit,
-        },
+) -> tuple[list[AuditEntry], UUID | None]:
+    """Return entries, the newest first, from behind `before`, and behind which one to go on if there is more.
+
+    A bounded number of them is looked at: there may be more behind a short page.
+    """
+    found = await newest_first.find(connection, _walk_to(wanted).before(before), limit)
+    if not found.ids:
+        return [], found.position
+    first, last = ids.range_of(found.ids)
+    rows = await connection.exec_driver_sql(_SHOWN, {"ids": found.ids, "first": first, "last": last})
+    return [_entry(row) for row in rows], found.position
+
+
+def _walk_to(wanted: AuditFilter) -> Walk:
+    namespaces = None if wanted.namespaces is None else list(wanted.namespaces)
+    parameters: dict[str, Any] = {
+        "actor": wanted.actor,
+        "action": wanted.action,
+        "outcome": wanted.outcome,
+        "target": wanted.target,
+    }
+    conditions = [f"r.{name} = %({name})s" for name, value in parameters.items() if value is not None]
+    axis = None
+    if namespaces is not None and newest_first.few(namespaces):
+        axis = Axis("namespace", "text")
+    elif namespaces is not None:
+        conditions.append("r.namespace = ANY(%(scopes)s::text[])")
+    return Walk(
+        "sched_audit",
+        " AND ".join(conditions) or EVERYTHING,
+        {**parameters, "scopes": namespaces},
+        axis,
+        namespaces or (),
+        FIRST if wanted.since is None else ids.first_id_at(wanted.since),
+        LAST if wanted.until is None else ids.first_id_at(wanted.until),
     )
-    return [_entry(row) for row in rows]
 
 
 async def chain(

@@ -309,7 +309,7 @@ class Session:
         if answer.status != pq.ExecStatus.TUPLES_OK:
             return Rows((), rowcount)
         self._adaptation.set_pgresult(answer, set_loaders=True, format=_FORMATS[binary])
-        make = _row_maker(tuple([answer.fname(place) for place in range(answer.nfields)]))
+        make = row_maker(tuple([answer.fname(place) for place in range(answer.nfields)]))
         return Rows(self._adaptation.load_rows(0, answer.ntuples, make), rowcount)
 
 
@@ -323,7 +323,7 @@ class _Spoken(NamedTuple):
 
 
 @cache
-def _row_maker(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]:
+def row_maker(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]:
     names = [(column or b"").decode() for column in columns]
     named: type[Any] = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - known only here
     as_mapping = property(lambda row: dict(zip(names, row, strict=True)))

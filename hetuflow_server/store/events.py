@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core import ids
 from hetuflow_core.event_resources import Event, EventEffect
+from hetuflow_server.store import newest_first
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.newest_first import EVERYTHING, FIRST, LAST, Axis, Walk, few
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +49,8 @@ SELECT e.id, n.name AS namespace, e.name, e.payload, e.key, e.source, e.created_
        e.depth, e.replay_of, NOT EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = e.id) AS matched
 FROM sched_event e JOIN sched_namespace n ON n.id = e.namespace_id"""
 
-_WHERE = """
-WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
-  AND (%(name)s::text IS NULL OR e.name = %(name)s)
-  AND (%(prefix)s::text IS NULL OR starts_with(e.name, %(prefix)s))
-  AND (%(key)s::text IS NULL OR e.key = %(key)s)
-  AND e.id >= %(first)s AND e.id < %(last)s"""
-
-_LIST = f"{_EVENTS} {_WHERE} ORDER BY e.id DESC LIMIT %(limit)s"
-_COUNT = f"""
-SELECT count(*) FROM (
-  SELECT FROM sched_event e JOIN sched_namespace n ON n.id = e.namespace_id {_WHERE} LIMIT %(cap)s) counted"""
+_SHOWN = f"""
+{_EVENTS} WHERE e.id = ANY(%(ids)s::uuid[]) AND e.id BETWEEN %(first)s AND %(last)s ORDER BY e.id DESC"""
 
 # An event that was counted in a window shows what the window has started.
 _EFFECTS = """
@@ -69,8 +63,6 @@ LEFT JOIN sched_job j ON j.id = s.job_id
 WHERE f.event_id = %(id)s ORDER BY j.name, s.name, f.schedule_id"""
 
 _CHAIN = "SELECT max(depth) FROM sched_event_effect WHERE task_id = %(task_id)s"
-
-_FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 
 
 async def record(connection: Connection, new: NewEvent) -> tuple[UUID, bool]:
@@ -90,33 +82,46 @@ async def effects(connection: Connection, id_: UUID) -> list[EventEffect]:
     return [EventEffect(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
 
 
-async def listed(
-    connection: Connection, wanted: EventFilter, *, before: UUID | None, limit: int
-) -> list[Event]:
-    """Return events, newest first, from behind `before`."""
-    rows = await connection.exec_driver_sql(_LIST, {**_bounds(wanted, before), "limit": limit})
+async def walk_to(connection: Connection, wanted: EventFilter) -> Walk:
+    """Return the shortest way along an index to what is wanted."""
+    begins = wanted.name is not None and wanted.name.endswith("*")
+    exact = wanted.name is not None and not begins
+    scopes = None
+    if exact or wanted.namespaces is not None:
+        scopes = await newest_first.namespaces(connection, wanted.namespaces)
+    axis, conditions = None, []
+    if scopes is not None and few(scopes):
+        axis = Axis("namespace_id", "integer", "name" if exact else None)
+    else:
+        if wanted.namespaces is not None:
+            conditions.append("r.namespace_id = ANY(%(scopes)s::integer[])")
+        if exact:
+            conditions.append("r.name = %(name)s")
+    if begins:
+        conditions.append("starts_with(r.name, %(prefix)s)")
+    if wanted.key is not None:
+        conditions.append("r.key = %(key)s")
+    return Walk(
+        "sched_event",
+        " AND ".join(conditions) or EVERYTHING,
+        {"name": wanted.name, "prefix": (wanted.name or "")[:-1], "key": wanted.key, "scopes": scopes},
+        axis,
+        scopes or (),
+        ids.first_id_at(wanted.since) if wanted.since is not None else FIRST,
+        ids.first_id_at(wanted.until) if wanted.until is not None else LAST,
+    )
+
+
+async def listed(connection: Connection, wanted: Sequence[UUID]) -> list[Event]:
+    """Return these events, newest first; those that are gone are left out."""
+    if not wanted:
+        return []
+    first, last = ids.range_of(wanted)
+    rows = await connection.exec_driver_sql(_SHOWN, {"ids": list(wanted), "first": first, "last": last})
     return [Event(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
-
-
-async def count(connection: Connection, wanted: EventFilter, cap: int) -> int:
-    row = await connection.exec_driver_sql(_COUNT, {**_bounds(wanted, None), "cap": cap})
-    return int(row.scalar_one())
 
 
 async def chain_depth(connection: Connection, task_id: UUID) -> int:
     """Return how many events have led to what a task emits; 0 when no event has started it."""
     depth = (await connection.exec_driver_sql(_CHAIN, {"task_id": task_id})).scalar_one()
     return 0 if depth is None else int(depth)
-
-
-def _bounds(wanted: EventFilter, before: UUID | None) -> dict[str, object]:
-    begins = wanted.name is not None and wanted.name.endswith("*")
-    last = ids.first_id_at(wanted.until) if wanted.until is not None else _LAST
-    return {
-        "namespaces": wanted.namespaces,
-        "name": None if begins else wanted.name,
-        "prefix": (wanted.name or "")[:-1] if begins else None,
-        "key": wanted.key,
-        "first": ids.first_id_at(wanted.since) if wanted.since is not None else _FIRST,
-        "last": min(last, before) if before is not None else last,
-    }

@@ -8,7 +8,10 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.flow_resources import FlowRun
+from hetuflow_core.ids import range_of
+from hetuflow_server.store import newest_first
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.newest_first import EVERYTHING, Axis, Walk, few
 
 _COLUMNS = """
 r.id, n.name AS namespace, j.name AS job, r.job_id, r.job_version, r.status, r.ending, r.reason, r.message,
@@ -18,11 +21,13 @@ r.deadline_at, r.finished_at"""
 _FROM = """
 FROM sched_flow_run r JOIN sched_namespace n ON n.id = r.namespace_id JOIN sched_job j ON j.id = r.job_id"""
 
-_FILTER = """
-WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
-  AND (%(job)s::text IS NULL OR j.name = %(job)s)
-  AND (%(status)s::text IS NULL OR r.status = %(status)s)
-  AND (%(before)s::uuid IS NULL OR r.id < %(before)s)"""
+_SHOWN = f"""
+SELECT {_COLUMNS} {_FROM} WHERE r.id = ANY(%(ids)s::uuid[]) AND r.id BETWEEN %(first)s AND %(last)s
+ORDER BY r.id DESC"""
+
+_JOBS = """
+SELECT j.id FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
+WHERE j.name = %(job)s AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s)) ORDER BY j.id"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +39,6 @@ class RunFilter:
     # Where whoever asks may look; None: everywhere.
     namespaces: Sequence[str] | None = None
 
-    def parameters(self) -> dict[str, Any]:
-        return {
-            "namespaces": self.namespaces,
-            "job": self.job,
-            "status": self.status,
-            "before": self.before,
-        }
-
 
 async def run_by_id(connection: Connection, id_: UUID) -> FlowRun | None:
     row = (
@@ -50,21 +47,33 @@ async def run_by_id(connection: Connection, id_: UUID) -> FlowRun | None:
     return None if row is None else FlowRun(**row._mapping)  # noqa: SLF001 - a row's public name
 
 
-async def list_runs(connection: Connection, wanted: RunFilter, limit: int) -> list[FlowRun]:
-    """Return runs, newest first."""
-    rows = await connection.exec_driver_sql(
-        f"SELECT {_COLUMNS} {_FROM} {_FILTER} ORDER BY r.id DESC LIMIT %(limit)s",
-        {**wanted.parameters(), "limit": limit},
-    )
+async def walk_to(connection: Connection, wanted: RunFilter) -> Walk:
+    """Return the shortest way along an index to the runs that are wanted."""
+    namespaces = None if wanted.namespaces is None else list(wanted.namespaces)
+    axis, scopes, conditions = None, list[Any](), []
+    if wanted.job is not None:
+        named = {"job": wanted.job, "namespaces": namespaces}
+        scopes = list((await connection.exec_driver_sql(_JOBS, named)).scalars())
+        axis = Axis("job_id", "uuid")
+    elif namespaces is not None:
+        scopes = await newest_first.namespaces(connection, namespaces)
+        axis = Axis("namespace_id", "integer")
+    if axis is not None and not few(scopes):
+        conditions.append(f"r.{axis.column} = ANY(%(scopes)s::{axis.kind}[])")
+        axis = None
+    if wanted.status is not None:
+        conditions.append("r.status = %(status)s")
+    parameters = {"status": wanted.status, "scopes": scopes}
+    return Walk("sched_flow_run", " AND ".join(conditions) or EVERYTHING, parameters, axis, scopes)
+
+
+async def runs(connection: Connection, wanted: Sequence[UUID]) -> list[FlowRun]:
+    """Return these runs, newest first; those that are gone are left out."""
+    if not wanted:
+        return []
+    first, last = range_of(wanted)
+    rows = await connection.exec_driver_sql(_SHOWN, {"ids": list(wanted), "first": first, "last": last})
     return [FlowRun(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name
-
-
-async def count_runs(connection: Connection, wanted: RunFilter, cap: int) -> int:
-    row = await connection.exec_driver_sql(
-        f"SELECT count(*) FROM (SELECT {_FROM} {_FILTER} LIMIT %(cap)s) counted",
-        {**wanted.parameters(), "cap": cap},
-    )
-    return int(row.scalar_one())
 
 
 _NODES = """

@@ -10,7 +10,8 @@ from uuid import UUID
 from hetuflow_core.ids import range_of
 from hetuflow_core.resources import ListedInstance
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.task_lists import MOST_READ, Found, Total, Walk, page_of
+from hetuflow_server.store.newest_first import MOST_READ, Found, Total
+from hetuflow_server.store.task_lists import Walk, page_of
 from hetuflow_server.store.tasks import INSTANCE_COLUMNS
 
 _LIVE, _HISTORY = "sched_task_instance", "sched_task_instance_history"

@@ -19,12 +19,8 @@ from hetuflow_core.ids import range_of
 from hetuflow_core.resources import Task
 from hetuflow_core.states import TASK_TERMINAL
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.newest_first import MOST_READ, MOST_SCOPES, Found, Total
 from hetuflow_server.store.tasks import COLUMNS, FROM
-
-# Rows that are looked at for one page.
-MOST_READ: Final = 20_000
-# Namespaces or jobs that are walked one by one; of more, all tasks are walked and the others left out.
-MOST_SCOPES: Final = 64
 
 _FIRST, _LAST = UUID(int=0), UUID(int=2**128 - 1)
 _RUNNING, _WAITING_RETRY = "running", "waiting_retry"
@@ -114,20 +110,6 @@ class TaskFilter:
         """Whether it leaves nothing out of what may be looked at."""
         given = (self.namespace, self.job, self.status, self.since, self.until)
         return not self.labels and all(one is None for one in given)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    ids: list[UUID]
-    # Behind which the next page begins; None: there is none.
-    position: UUID | None
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    count: int
-    # It may be more.
-    capped: bool
 
 
 @dataclass(frozen=True, slots=True)

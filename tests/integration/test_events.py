@@ -22,6 +22,7 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import event_matching, partitions
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.events import EventFilter, NewEvent
+from hetuflow_server.store.newest_first import Total
 from hetuflow_server.store.partitions import EVENTS, GaveWay, Partitions
 from hetuflow_server.stream.hints import Hints, events_topic, wake_on_events
 from hetuflow_server.stream.relay import Relay
@@ -43,8 +44,8 @@ async def emit(events: Events, name: str = "e", payload: Any = None, **more: Any
 
 async def listed(events: Events, principal: Principal = WHO, **wanted: Any) -> list[UUID]:
     reached = principal.reach(wanted.pop("namespace", None))
-    found, _ = await events.list_events(EventFilter(reached, **wanted), before=None, limit=50, cap=100)
-    return [event.id for event in found]
+    page = await events.list_events(EventFilter(reached, **wanted), before=None, limit=50, cap=100)
+    return [event.id for event in page.items]
 
 
 async def test_an_event_is_kept_as_it_came(scheduling: Engine, events: Events) -> None:
@@ -165,10 +166,13 @@ async def test_lists_by_name_key_and_time(scheduling: Engine, events: Events) ->
     now = scheduling.now()
     assert await listed(events, since=now + timedelta(seconds=1)) == []
     assert len(await listed(events, until=now + timedelta(seconds=1))) == 4
-    first, total = await events.list_events(EventFilter(), before=None, limit=2, cap=3)
-    assert ([event.id for event in first], total) == ([keyed, sent[2], sent[1]], 4)
-    rest, _ = await events.list_events(EventFilter(), before=first[1].id, limit=2, cap=3)
-    assert [event.id for event in rest] == [sent[1], sent[0]]
+    for wanted in (EventFilter(), EventFilter(["default"]), EventFilter(["default", "nowhere"])):
+        first = await events.list_events(wanted, before=None, limit=2, cap=3)
+        assert ([event.id for event in first.items], first.total) == ([keyed, sent[2]], Total(3, capped=True))
+        assert first.position == sent[2]
+        rest = await events.list_events(wanted, before=first.position, limit=2, cap=4)
+        assert ([event.id for event in rest.items], rest.position) == ([sent[1], sent[0]], None)
+        assert rest.total == Total(4, capped=False)
     with pytest.raises(Invalid):
         await listed(events, since=now.replace(tzinfo=None))
 

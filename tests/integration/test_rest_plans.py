@@ -11,17 +11,26 @@ from uuid import UUID, uuid4
 import psycopg
 
 from hetuflow_core import ids
+from hetuflow_core.event_resources import Event
 from hetuflow_server.store import (
     access as access_store,
     attempt_transitions,
+    audit as audit_store,
+    events as event_store,
+    flow_views,
     instance_lists,
+    newest_first,
     request_keys,
     task_changes,
     task_lists,
     tasks as task_store,
+    webhooks as webhook_store,
 )
+from hetuflow_server.store.audit import AuditFilter
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
+from hetuflow_server.store.events import EventFilter
+from hetuflow_server.store.flow_views import RunFilter
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
 from hetuflow_server.store.request_keys import KeptAnswer
 from tests.support.explaining import Explaining
@@ -48,6 +57,30 @@ FROM generate_series(1, 5000) i"""
 _CHANGES = """
 INSERT INTO sched_task_change (namespace_id, xid, task_id, task_seq, status)
 SELECT 1 + i %% 2, i, %(task)s, 1, 'running' FROM generate_series(1, 10000) i"""
+
+# Much of one namespace, and a little of another that is older than all of it.
+_HAPPENED = """
+WITH n AS (
+  SELECT i, (lpad(to_hex(1700000000000 + i * 1000), 12, '0')
+             || '7' || substr(m, 1, 3) || 'a' || substr(m, 4, 15))::uuid AS id,
+         CASE WHEN i <= 20 THEN %(few)s ELSE 1 END AS namespace_id
+  FROM generate_series(1::bigint, 12000) i CROSS JOIN LATERAL (SELECT md5(i::text) AS m) t),
+events AS (
+  INSERT INTO sched_event (id, namespace_id, name, payload, source)
+  SELECT id, namespace_id, CASE WHEN i %% 4000 = 7 THEN 'rare' ELSE 'much' END, '{}', 'api' FROM n),
+runs AS (
+  INSERT INTO sched_flow_run (id, namespace_id, job_id, job_version, status, priority, nodes_open, fire_at,
+                              finished_at)
+  SELECT id, namespace_id, gen_random_uuid(), 1, 'succeeded', 500, 0, now(), now() FROM n),
+hook AS (
+  INSERT INTO sched_webhook (id, namespace_id, name, secret, url, events, jobs)
+  VALUES (%(hook)s, 1, 'hook', 's', 'https://example.org', '{failed}', '{}')),
+deliveries AS (
+  INSERT INTO sched_webhook_delivery (id, webhook_id, task_id, event, next_at)
+  SELECT id, %(hook)s, id, 'failed', now() FROM n)
+INSERT INTO sched_audit (id, actor_kind, actor, action, outcome, namespace)
+SELECT id, 'key', 'somebody', 'run_job', 'done', CASE namespace_id WHEN 1 THEN 'default' ELSE 'few' END
+FROM n"""
 
 Ask = Callable[[Explaining], Awaitable[Any]]
 
@@ -97,3 +130,80 @@ async def test_requests_read_what_they_are_about(database: Database, fresh_datab
                 partitions = {one for one in explaining.relations if re.search(r"_p\d{8}$", one)}
                 assert len(partitions) <= 2, (what, lane, partitions)
                 assert explaining.read <= most, (what, lane, explaining.read)
+
+
+async def _events(on: Explaining, wanted: EventFilter) -> None:
+    walk = await event_store.walk_to(on, wanted)
+    found = await newest_first.find(on, walk, 5, 200)
+    assert len(await event_store.listed(on, found.ids)) == len(found.ids)
+    await newest_first.count(on, walk, 100, 200)
+
+
+async def _runs(on: Explaining, wanted: RunFilter) -> None:
+    walk = await flow_views.walk_to(on, wanted)
+    await flow_views.runs(on, (await newest_first.find(on, walk, 5, 200)).ids)
+    await newest_first.count(on, walk, 100, 200)
+
+
+def lists() -> dict[str, tuple[Ask, int]]:
+    """Each list as it is asked for, and how many rows it may read for that."""
+    few, both = ["few"], ["default", "few"]
+    return {
+        "events": (lambda on: _events(on, EventFilter()), 150),
+        "events of few": (lambda on: _events(on, EventFilter(few)), 60),
+        "events of both": (lambda on: _events(on, EventFilter(both)), 160),
+        "events of a rare name": (lambda on: _events(on, EventFilter(name="rare")), 40),
+        "events that begin": (lambda on: _events(on, EventFilter(both, name="rar*")), 700),
+        "events with a key": (lambda on: _events(on, EventFilter(few, key="none")), 80),
+        "runs": (lambda on: _runs(on, RunFilter()), 150),
+        "runs of few": (lambda on: _runs(on, RunFilter(namespaces=few)), 60),
+        "runs that failed": (lambda on: _runs(on, RunFilter(status="failed")), 700),
+        "runs of no flow": (lambda on: _runs(on, RunFilter(job="none")), 10),
+        "audit": (lambda on: audit_store.list_entries(on, AuditFilter(), before=None, limit=5), 20),
+        "audit of few": (
+            lambda on: audit_store.list_entries(on, AuditFilter(["few"]), before=None, limit=5),
+            20,
+        ),
+        "webhooks": (
+            lambda on: webhook_store.list_webhooks(on, namespaces=None, limit=5),
+            10_010,
+        ),
+        "deliveries": (
+            lambda on: webhook_store.deliveries(on, "default", "hook", state=None, after=None, limit=5),
+            20,
+        ),
+    }
+
+
+async def test_lists_read_as_much_as_they_show(database: Database, fresh_database_url: str) -> None:
+    """A tenant with little pays for little, and a filter that finds nothing ends its search."""
+    with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as driver:
+        with psycopg.ClientCursor(driver) as cursor:
+            cursor.execute("INSERT INTO sched_namespace (name) VALUES ('few') RETURNING id")
+            (few,) = cursor.fetchone() or (None,)
+            cursor.execute(_HAPPENED, {"few": few, "hook": uuid4()})
+        driver.execute("ANALYZE")
+        for command in Lane.WALKING.value:
+            driver.execute(command)
+        for what, (ask, most) in lists().items():
+            explaining = Explaining(driver, "sched_", strict=False)
+            await ask(explaining)
+            assert explaining.read <= most, (what, explaining.read)
+        for reached in (None, ["default", "few"]):
+            found = await _all_events(Explaining(driver, "sched_", strict=False), reached, "rar*")
+            assert [(event.namespace, event.name) for event in found] == [
+                ("default", "rare"),
+                ("default", "rare"),
+                ("few", "rare"),
+            ]
+
+
+async def _all_events(on: Explaining, reached: list[str] | None, name: str) -> list[Event]:
+    """Page by page, most of which find nothing and yet say where to go on."""
+    walk = await event_store.walk_to(on, EventFilter(reached, name=name))
+    found = await newest_first.find(on, walk, 2, 2_500)
+    events = await event_store.listed(on, found.ids)
+    while found.position is not None:
+        found = await newest_first.find(on, walk.before(found.position), 2, 2_500)
+        events += await event_store.listed(on, found.ids)
+    return events

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
-from psycopg.rows import namedtuple_row
 
-from hetuflow_server.store.connection import Connection, Rows
+from hetuflow_server.store.connection import Connection, Rows, row_maker
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -47,7 +46,7 @@ class Explaining(Connection):
             cursor.execute(f"EXECUTE listed{given}".encode(), parameters)
             if cursor.description is None:
                 return Rows((), cursor.rowcount)
-            made = namedtuple_row(cursor)
+            made = row_maker(tuple(column.name.encode() for column in cursor.description))
             return Rows([made(row) for row in cursor.fetchall()], cursor.rowcount)
 
 

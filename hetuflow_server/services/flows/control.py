@@ -23,12 +23,14 @@ from hetuflow_server.services.flows.node_starts import WHOLE
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store import flow_runs as store, flow_transitions, flow_views
+from hetuflow_server.store import flow_runs as store, flow_transitions, flow_views, newest_first
+from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.flow_runs import LockedRun, NodeRow
 from hetuflow_server.store.flow_transitions import NodeEnd
 from hetuflow_server.store.flow_views import RunFilter
+from hetuflow_server.store.newest_first import Listed
 from hetuflow_server.stream.hints import Hints, Topic, flow_topic
 
 _LONGEST_COMMENT: Final = 2_000
@@ -88,12 +90,14 @@ class FlowControl:
 
     async def list_runs(
         self, principal: Principal, wanted: RunFilter, *, limit: int, cap: int
-    ) -> tuple[list[FlowRun], int]:
-        """Return one more than `limit` when there are more, and the total up to just over the cap."""
+    ) -> Listed[FlowRun]:
+        """Return up to `limit` runs; there may be a next page behind a short one."""
         wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
-        async with self._database.transaction() as connection:
-            runs = await flow_views.list_runs(connection, wanted, limit + 1)
-            return runs, await flow_views.count_runs(connection, replace(wanted, before=None), cap + 1)
+        async with self._database.transaction(Lane.WALKING) as connection:
+            walk = await flow_views.walk_to(connection, wanted)
+            return await newest_first.page(
+                connection, walk, flow_views.runs, before=wanted.before, limit=limit, cap=cap
+            )
 
     async def tasks(
         self, principal: Principal, run_id: UUID, node: str | None, *, after: UUID | None, limit: int
