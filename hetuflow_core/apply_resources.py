@@ -121,5 +121,7 @@ class ApplyResult(msgspec.Struct, frozen=True):
     kept: list[KeptObject] = []
     # With an owner, unless it is removed: what belongs to the owner and is in none of the documents.
     left_over: list[ObjectName] = []
-    # In a dry run with an owner: what is nobody's and in none of the documents, in their namespaces.
+    # In a dry run: what is nobody's in the namespaces of the documents, or would be; the first of it.
     unowned: list[ObjectName] = []
+    # More than those are nobody's.
+    unowned_capped: bool = False

@@ -11,9 +11,10 @@ from hetuflow_core.apply_resources import ApplyAction, ApplyResult
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.exit_codes import ExitCode, run_command
+from hetuflow_server.cli.common_options import YES
 from hetuflow_server.cli.documents import PlacedDocument, in_their_files, read_files
 from hetuflow_server.cli.invocation import Invocation, server_command
-from hetuflow_server.cli.plan_view import plan_of
+from hetuflow_server.cli.plan_view import plan_of, removals
 from hetuflow_server.cli.progress import StatusLine
 
 SAME, DIFFERENT, TROUBLE = 0, 1, 2
@@ -51,6 +52,7 @@ def _owned(command: Callable[..., Any]) -> Callable[..., Any]:
 @_files
 @_owned
 @click.option("--dry-run", is_flag=True, help="Only say what would change, and what follows from it.")
+@YES
 @server_command
 def apply(
     invocation: Invocation, /, files: tuple[str, ...], more: tuple[str, ...], dry_run: bool, **owned: Any
@@ -59,6 +61,7 @@ def apply(
 
     Documents that name no namespace belong to the one given with -n. With --owner NAME --prune, what
     this owner's files no longer mention is removed; what belongs to others, or to nobody, never is.
+    You are asked before something is removed; scripts need --yes for that.
 
     Example: hetuflow apply -f jobs/*.yaml --dry-run
     """
@@ -91,6 +94,12 @@ def diff(invocation: Invocation, /, files: tuple[str, ...], more: tuple[str, ...
     return code if code >= ExitCode.INTERRUPTED else TROUBLE
 
 
+def _be_sure_of_removals(invocation: Invocation, planned: ApplyResult) -> None:
+    if going := removals(planned):
+        # Which objects go cannot be seen from the command.
+        invocation.sure(f"Apply, and remove {going}?", asks_scripts=True)
+
+
 def _applied(invocation: Invocation, names: Sequence[str], **options: Any) -> ApplyResult:
     if (options["prune"] or options["take_over"]) and not options["owner"]:
         raise click.UsageError("--prune and --take-over need --owner: say whose files these are.")
@@ -101,6 +110,10 @@ def _applied(invocation: Invocation, names: Sequence[str], **options: Any) -> Ap
         # All or none, in one transaction: there is nothing to count while it lasts.
         line.update(f"The server looks at {len(documents)} documents …")
         with invocation.client() as client:
+            if options["prune"] and not options["dry_run"] and not invocation.yes:
+                planned = _send(client, documents, **{**options, "dry_run": True})
+                line.clear()
+                _be_sure_of_removals(invocation, planned)
             return _send(client, documents, **options)
     finally:
         line.clear()

@@ -30,7 +30,13 @@ def plan_of(result: ApplyResult, *, changed_only: bool = False) -> Marked:
     """All documents, or those that differ, and a count."""
     shown = [item for item in result.items if not (changed_only and item.action is ApplyAction.UNCHANGED)]
     lines = [line for item in shown for line in _item(item, dry_run=result.dry_run)]
-    return Marked([*lines, *_beside(result), (_QUIET, _total(result))])
+    return Marked([*lines, *_beside(result), (_QUIET, _total(result)), *_nobodys(result)])
+
+
+def removals(result: ApplyResult) -> str:
+    """Name what goes, as part of a question; empty if nothing does."""
+    gone = [item for item in result.items if item.action is ApplyAction.REMOVED]
+    return _some([ObjectName(item.kind, item.namespace or "", item.name) for item in gone]) if gone else ""
 
 
 def _beside(result: ApplyResult) -> Iterator[Line]:
@@ -39,12 +45,17 @@ def _beside(result: ApplyResult) -> Iterator[Line]:
     if result.left_over:
         names = _some(result.left_over)
         yield "changed", f"of this owner and in none of the files (--prune removes them): {names}"
+
+
+def _nobodys(result: ApplyResult) -> Iterator[Line]:
+    # One line, behind the count: where nobody uses owners it is true of everything.
     if result.unowned:
-        yield _QUIET, f"nobody's and in none of the files: {_some(result.unowned)}"
+        yield _QUIET, f"owned by nobody: {_some(result.unowned, capped=result.unowned_capped)}"
 
 
-def _some(objects: Sequence[ObjectName]) -> str:
-    more = f" and {len(objects) - _MOST_NAMED} more" if len(objects) > _MOST_NAMED else ""
+def _some(objects: Sequence[ObjectName], *, capped: bool = False) -> str:
+    rest = len(objects) - _MOST_NAMED
+    more = f" and {'at least ' if capped else ''}{rest} more" if rest > 0 else ""
     return f"{', '.join(map(_named, objects[:_MOST_NAMED]))}{more}"
 
 

@@ -51,6 +51,9 @@ _AFTER_JOBS: Final = {
     Kind.LIMIT: delete_limit,
 }
 
+# A plan names so many that are nobody's: a namespace may have a hundred thousand of them.
+_MOST_UNOWNED: Final = 100
+
 
 def check_owner(asked: ApplyRequest) -> None:
     if asked.owner is None:
@@ -72,13 +75,15 @@ async def left_over(
 
 async def unowned(
     connection: Connection, specs: Sequence[Document], namespaces: Sequence[str] | None
-) -> list[OwnedRow]:
-    """Return what is nobody's and in none of these documents, in the namespaces that they are about."""
+) -> tuple[list[OwnedRow], bool]:
+    """Return what is nobody's in the namespaces that these documents are about, and whether there is more.
+
+    Once the documents are applied and stamped: what is in them is among it only if nobody was named.
+    """
     about = {spec.namespace for spec in specs if not isinstance(spec, NamespaceSpec)}
     seen = about if namespaces is None else about & set(namespaces)
-    mentioned = {(spec.kind, getattr(spec, "namespace", ""), spec.name) for spec in specs}
-    found = await store.find(connection, None, sorted(seen))
-    return [row for row in found if (row.kind, row.namespace, row.name) not in mentioned]
+    found = await store.find(connection, None, sorted(seen), limit=_MOST_UNOWNED + 1)
+    return found[:_MOST_UNOWNED], len(found) > _MOST_UNOWNED
 
 
 def named(rows: Sequence[OwnedRow]) -> list[ObjectName]:

@@ -96,16 +96,17 @@ class Applying:
             items = await self.apply_specs(connection, principal, specs, noted, pruning.jobs)
             items = await stamp(connection, asked, specs, items)
             removed, kept = await pruning.remove(connection, noted)
-            unowned = []
+            unowned, capped = list[OwnedRow](), False
             if noted is not None:
-                if asked.owner is not None:
-                    unowned = await find_unowned(connection, specs, principal.reach())
+                unowned, capped = await find_unowned(connection, specs, principal.reach())
                 await noted.look_after(connection)
                 await connection.rollback()
         items += removed
         if noted is not None:
             items = await noted.told(items, self._clock.now())
-        return ApplyResult(dry_run, items, kept, [] if asked.prune else named(rest), named(unowned))
+        seen = [row for row in unowned if principal.rights.allows(_NEEDED[row.kind][0], row.namespace)]
+        left = [] if asked.prune else named(rest)
+        return ApplyResult(dry_run, items, kept, left, named(seen), unowned_capped=capped)
 
     async def apply_specs(
         self,

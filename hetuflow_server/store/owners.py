@@ -37,7 +37,8 @@ SELECT o.kind, o.namespace_id, n.name AS namespace, o.name, o.owner
 FROM ({_ALL}) o JOIN sched_namespace n ON n.id = o.namespace_id
 WHERE o.owner IS NOT DISTINCT FROM %(owner)s::text
   AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s::text[]))
-ORDER BY n.name COLLATE "C", o.kind, o.name COLLATE "C" """
+ORDER BY n.name COLLATE "C", o.kind, o.name COLLATE "C"
+LIMIT %(limit)s::bigint"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +50,12 @@ class OwnedRow:
     owner: str | None
 
 
-async def find(connection: Connection, owner: str | None, namespaces: Sequence[str] | None) -> list[OwnedRow]:
+async def find(
+    connection: Connection, owner: str | None, namespaces: Sequence[str] | None, *, limit: int | None = None
+) -> list[OwnedRow]:
     """Return what somebody owns, or nobody does, in these namespaces or in all of them."""
-    rows = await connection.exec_driver_sql(
-        _FIND, {"owner": owner, "namespaces": None if namespaces is None else list(namespaces)}
-    )
+    within = None if namespaces is None else list(namespaces)
+    rows = await connection.exec_driver_sql(_FIND, {"owner": owner, "namespaces": within, "limit": limit})
     return [OwnedRow(Kind(row.kind), row.namespace_id, row.namespace, row.name, row.owner) for row in rows]
 
 

@@ -42,7 +42,9 @@ def test_diff_tells_by_its_exit_code_and_shows_what_follows(hetuflow: Shell) -> 
     assert f"job default/{name} would be created, version 1" in planned
     assert "+ 168 fires until" in planned
     hetuflow("apply", "-f", "a.yaml")
-    assert hetuflow("diff", "-f", "a.yaml") == "1 unchanged (dry run: nothing is changed)\n"
+    same, nobodys = hetuflow("diff", "-f", "a.yaml").splitlines()
+    assert same == "1 unchanged (dry run: nothing is changed)"
+    assert nobodys.startswith("owned by nobody: ")
 
     hetuflow.write("a.yaml", {**job, "priority": 7, "schedules": [{"name": "s", "cron": "30 * * * *"}]})
     changed = hetuflow("diff", "-f", "a.yaml", code=1)
@@ -57,6 +59,20 @@ def test_diff_tells_by_its_exit_code_and_shows_what_follows(hetuflow: Shell) -> 
     hetuflow("diff", "-f", "b.yaml", code=2)
     assert "b.yaml" in hetuflow.stderr
     hetuflow("diff", "-f", "a.yaml", code=2, url="http://127.0.0.1:1")
+
+
+def test_scripts_say_yes_before_files_remove_something(hetuflow: Shell) -> None:
+    mark = f"m{uuid4().hex[:10]}"
+    job = {"kind": "job", "run": {"command": ["true"]}}
+    owned = ("--owner", mark, "--prune")
+    hetuflow.write("a.yaml", {**job, "name": f"{mark}-a"}, {**job, "name": f"{mark}-b"})
+    hetuflow("apply", "-f", "a.yaml", *owned)
+    hetuflow.write("a.yaml", {**job, "name": f"{mark}-a", "priority": 7})
+    hetuflow("apply", "-f", "a.yaml", *owned, code=10)
+    assert f"remove job default/{mark}-b? Nobody can be asked here: give --yes." in hetuflow.stderr
+    assert "priority" in hetuflow("diff", "-f", "a.yaml", code=1), "nothing is changed"
+    assert f"job default/{mark}-b removed" in hetuflow("apply", "-f", "a.yaml", *owned, "--yes")
+    hetuflow("apply", "-f", "a.yaml", *owned)
 
 
 def test_what_is_exported_is_the_same(hetuflow: Shell) -> None:

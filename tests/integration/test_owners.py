@@ -79,6 +79,22 @@ async def test_only_what_belongs_to_the_owner_is_removed(scheduling: Engine) -> 
     assert told(await apply(scheduling, job("a"), prune=True)) == {"job a": "unchanged"}
 
 
+async def test_a_plan_tells_what_is_nobodys(scheduling: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    await apply(scheduling, job("hand"), LIMIT, owner=None)
+    await apply(scheduling, job("other"), owner="others")
+
+    async def nobodys(*documents: dict[str, Any], owner: str | None = None) -> list[str]:
+        planned = await apply(scheduling, *documents, owner=owner, dry_run=True)
+        return [*(one.name for one in planned.unowned), *(["more"] if planned.unowned_capped else [])]
+
+    assert await nobodys(job("hand"), job("new"), job("other")) == ["hand", "new", "tool:a"]
+    assert await nobodys(job("hand"), job("new"), owner="ci") == ["tool:a"]
+    assert await nobodys({"kind": "namespace", "name": "elsewhere"}) == []
+    assert (await apply(scheduling, job("hand"), owner=None)).unowned == [], "that is for plans"
+    monkeypatch.setattr("hetuflow_server.services.apply_owners._MOST_UNOWNED", 1)
+    assert await nobodys(job("new")) == ["hand", "more"]
+
+
 async def test_what_others_need_is_kept_and_said(scheduling: Engine) -> None:
     await apply(scheduling, LIMIT, CALENDAR)
     await apply(scheduling, job("by-hand", limits=["tool:a"]), owner=None)
