@@ -22,6 +22,9 @@ _SHORTHANDS: Final = {
     "yearly": "*-01-01 00:00:00",
     "annually": "*-01-01 00:00:00",
 }
+_WEEKDAY_NAMES: Final = frozenset(
+    {*map(str, WEEKDAYS), "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"}
+)
 _WEEKDAY: Final = re.compile(r"[A-Za-z]{3,9}((\.\.|-|,)[A-Za-z]{3,9})*,?")
 _DATE: Final = re.compile(r"(?:(?P<year>[0-9*,./]+)-)?(?P<month>[0-9*,./]+)(?P<sign>[-~])(?P<day>[0-9*,./]+)")
 _TIME: Final = re.compile(r"(?P<hour>[0-9*,./]+):(?P<minute>[0-9*,./]+)(?::(?P<second>[0-9*,./]+))?")
@@ -109,6 +112,8 @@ def _item(match: re.Match[str], low: int, high: int) -> str:
         return f"*/{int(step)}" if step and int(step) > 1 else "*"
     start = int(first)
     end = int(last) if last else high
+    if end < start:
+        raise Untranslatable(f'"{match[0]}" ends before it begins, which systemd refuses')
     if not low <= start <= high or end > high:
         raise Untranslatable(f'"{match[0]}" is outside of {low} to {high}')
     if step:
@@ -122,12 +127,14 @@ def _weekdays(text: str) -> tuple[str, ...]:
         first, _, last = part.replace("..", "-").partition("-")
         begin = _weekday(first)
         end = _weekday(last) if last else begin
-        named |= {WEEKDAYS[n % 7] for n in range(begin, end + (7 if end < begin else 0) + 1)}
+        if end < begin:
+            raise Untranslatable(f'"{part}" ends before it begins, which systemd refuses')
+        named |= set(WEEKDAYS[begin : end + 1])
     return tuple(day.value for day in WEEKDAYS if day in named)
 
 
 def _weekday(text: str) -> int:
-    short = text[:3].lower()
-    if short not in list(WEEKDAYS):
+    name = text.lower()
+    if name not in _WEEKDAY_NAMES:
         raise Untranslatable(f'"{text}" is no weekday')
-    return [str(day) for day in WEEKDAYS].index(short)
+    return [str(day) for day in WEEKDAYS].index(name[:3])

@@ -11,7 +11,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.importing.imported import Imported, Names
 from hetuflow_core.importing.on_calendar import CalendarTime, Untranslatable, calendar_time
 from hetuflow_core.importing.systemd_service import job_of
-from hetuflow_core.importing.unit_files import Unit, is_yes, last, parse_span, parse_unit
+from hetuflow_core.importing.unit_files import Unit, drop_ins_of, is_yes, last, parse_span, parse_unit
 from hetuflow_core.schedule import parse_cron, zone
 
 _TIMER, _SERVICE = ".timer", ".service"
@@ -25,7 +25,7 @@ _KNOWN: Final = frozenset(
 
 
 def import_timers(files: Mapping[str, str], *, timezone: str) -> list[Imported]:
-    """Every timer among these files (name → text); services are found by their names.
+    """Every timer among these files (name → text); services and drop-ins are found by their names.
 
     `timezone` is that of the host the units are from, which an expression may override.
     """
@@ -35,8 +35,9 @@ def import_timers(files: Mapping[str, str], *, timezone: str) -> list[Imported]:
     for path, text in files.items():
         if not path.endswith(_TIMER):
             continue
-        timer, losses = parse_unit(text), list[str]()
-        stem = path.rpartition("/")[2].removesuffix(_TIMER)
+        name = path.rpartition("/")[2]
+        timer, losses = parse_unit(text, *drop_ins_of(name, files)), list[str]()
+        stem = name.removesuffix(_TIMER)
         service_name = last(timer, "Timer", "Unit") or f"{stem}{_SERVICE}"
         service = by_name.get(service_name)
         comments = tuple(filter(None, [last(timer, "Unit", "Description")]))
@@ -44,7 +45,7 @@ def import_timers(files: Mapping[str, str], *, timezone: str) -> list[Imported]:
             losses.append(f"the service {service_name} is not among the files: give it too.")
             found.append(Imported(None, path, comments, tuple(losses)))
             continue
-        job = job_of(parse_unit(service), losses)
+        job = job_of(parse_unit(service, *drop_ins_of(service_name, files)), losses)
         schedules = _schedules(timer, timezone, weekdays, losses)
         document = None if job is None else {"kind": "job", "name": names.take(stem), **job}
         if document is not None and schedules:

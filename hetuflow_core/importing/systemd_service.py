@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -12,19 +13,20 @@ from hetuflow_core.importing.unit_files import Unit, last, parse_span
 from hetuflow_core.jobfile.run_reader import AGENT_VARIABLES, VARIABLE
 
 _PREFIX: Final = re.compile(r"[-@+!:|]*")
-_SPECIFIER: Final = re.compile(r"%(?!%)[A-Za-z]")
+_PERCENT: Final = "%%"
+_SPECIFIER: Final = re.compile(r"%[A-Za-z]")
 _DEFAULT_BURST: Final = 5
 _MOST_ATTEMPTS: Final = 100
 _DEFAULT_PAUSE: Final = timedelta(milliseconds=100)
 _YEAR: Final = timedelta(days=366)
 _DAY: Final = timedelta(days=1)
-# Carried over, or without a meaning where every run is a process of its own.
-_KNOWN: Final = frozenset(
+# Without a meaning where every run is a process of its own, with a log of its own.
+_MEANINGLESS: Final = frozenset({"RemainAfterExit", "StandardOutput", "StandardError", "SyslogIdentifier"})
+_KNOWN: Final = _MEANINGLESS | frozenset(
     {
         *("Type", "ExecStart", "ExecStartPre", "ExecStartPost", "ExecCondition", "Environment", "User"),
         *("EnvironmentFile", "WorkingDirectory", "TimeoutStartSec", "TimeoutSec", "RuntimeMaxSec", "Restart"),
-        *("RestartSec", "TimeoutStopSec", "MemoryMax", "MemoryLimit", "CPUQuota", "RemainAfterExit"),
-        *("StandardOutput", "StandardError", "SyslogIdentifier"),
+        *("RestartSec", "TimeoutStopSec", "MemoryMax", "MemoryLimit", "CPUQuota"),
     }
 )
 _PROCESS_TYPES: Final = frozenset({"simple", "exec", "oneshot", "idle"})
@@ -36,6 +38,9 @@ def job_of(service: Unit, losses: list[str]) -> dict[str, Any] | None:
     if not here.get("ExecStart"):
         losses.append("the service has no ExecStart: there is nothing to run.")
         return None
+    losses += _specifiers(here)
+    plain = {key: [value.replace(_PERCENT, "%") for value in values] for key, values in here.items()}
+    service = {**service, "Service": plain}
     run = _run(service, losses)
     job: dict[str, Any] = {
         "run": run,
@@ -50,6 +55,17 @@ def job_of(service: Unit, losses: list[str]) -> dict[str, Any] | None:
         losses.append(f"Type={kind}: a task ends when its process does.")
     losses += [f"{key}={', '.join(values)}" for key, values in here.items() if key not in _KNOWN and values]
     return job
+
+
+def _specifiers(here: Mapping[str, list[str]]) -> list[str]:
+    found: dict[str, list[str]] = {}
+    for key in sorted(here.keys() & (_KNOWN - _MEANINGLESS)):
+        for one in sorted(set(_SPECIFIER.findall(" ".join(here[key]).replace(_PERCENT, "")))):
+            found.setdefault(one, []).append(key)
+    return [
+        f"the specifier {one} in {', '.join(keys)}, which stands as it is: write what it means."
+        for one, keys in sorted(found.items())
+    ]
 
 
 def _run(service: Unit, losses: list[str]) -> dict[str, Any]:
@@ -88,16 +104,12 @@ def _plain_words(line: str) -> bool:
 def _words(line: str, losses: list[str]) -> list[str]:
     prefix = _PREFIX.match(line)
     marks = prefix[0] if prefix else ""
-    words = shlex.split(line[len(marks) :].replace("%%", "%"))
+    words = shlex.split(line[len(marks) :])
     if "@" in marks and len(words) > 1:
         losses.append(f"the name {words[1]} that the process was to have (@).")
         del words[1]
     if privileged := set(marks) & {"+", "!"}:
         losses.append(f"full privileges ({''.join(sorted(privileged))}) of {words[0]}.")
-    losses += [
-        f"the specifier {one}, which stands as it is: write what it means."
-        for one in sorted({one for word in words for one in _SPECIFIER.findall(word)})
-    ]
     return words
 
 

@@ -24,8 +24,16 @@ _SECONDS: Final[dict[str, float]] = {
 }
 
 
-def parse_unit(text: str) -> Unit:
+def parse_unit(text: str, *drop_ins: str) -> Unit:
+    """Read a unit, and what its drop-ins add to it and take back, in their order."""
     sections: dict[str, dict[str, list[str]]] = {}
+    for part in (text, *drop_ins):
+        _read_into(sections, part)
+    return sections
+
+
+def _read_into(sections: dict[str, dict[str, list[str]]], text: str) -> None:
+    # What stands above the first section belongs to none.
     here: dict[str, list[str]] = {}
     for line in text.replace("\\\n", " ").splitlines():
         written = line.strip()
@@ -39,7 +47,24 @@ def parse_unit(text: str) -> Unit:
                 here.setdefault(key, []).append(value)
             else:
                 here[key] = []
-    return sections
+
+
+def drop_ins_of(unit: str, files: Mapping[str, str]) -> list[str]:
+    """Return the drop-ins of a unit that are among these files (path → text), in the order of their names.
+
+    Those of all units of its type and of the units it is named after (`a-.service.d` for `a-b.service`) are
+    among them; one that is closer to the unit stands for those of the same name.
+    """
+    stem, _, kind = unit.rpartition(".")
+    pieces = stem.split("-")
+    wider = [f"{'-'.join(pieces[:n])}-.{kind}.d" for n in range(1, len(pieces))]
+    chosen: dict[str, str] = {}
+    for folder in (f"{kind}.d", *wider, f"{unit}.d"):
+        for path, text in files.items():
+            above, _, name = path.rpartition("/")
+            if name.endswith(".conf") and above.rpartition("/")[2] == folder:
+                chosen[name] = text
+    return [chosen[name] for name in sorted(chosen)]
 
 
 def last(unit: Unit, section: str, key: str) -> str | None:

@@ -60,13 +60,23 @@ def crontab(files: tuple[str, ...], system: bool | None, timezone: str | None, d
 def systemd_timer(files: tuple[str, ...], timezone: str | None, directory: str | None) -> None:
     """Print systemd timers with their services as job files; what could not be carried over is told.
 
-    Services are looked for beside their timers; give those that lie elsewhere too.
+    Services are looked for beside their timers, and drop-ins (NAME.d/*.conf) beside both; give those that
+    lie elsewhere too.
 
     Example: hetuflow import systemd-timer /etc/systemd/system/backup.timer
     """
     given = _read(files)
-    folders = {Path(name).parent for name in given if name.endswith(".timer")}
-    beside = _read([str(path) for folder in sorted(folders) for path in sorted(folder.glob("*.service"))])
+    folders = sorted({Path(name).parent for name in given if name.endswith((".timer", ".service"))})
+    # Not links to what is no longer there: folders of units are full of them.
+    beside = _read(
+        [
+            str(path)
+            for folder in folders
+            for pattern in ("*.service", "*timer.d/*.conf", "*service.d/*.conf")
+            for path in sorted(folder.glob(pattern))
+            if path.is_file()
+        ]
+    )
     _tell(import_timers({**beside, **given}, timezone=_zone(timezone)), directory)
 
 

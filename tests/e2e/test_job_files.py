@@ -101,6 +101,9 @@ def test_what_is_imported_can_be_applied(hetuflow: Shell) -> None:
     (hetuflow.folder / "tab").write_text(f"MAILTO=me\n# Tidy\n5 4 * * sun /opt/{mark}.sh\n@reboot x\n")
     (hetuflow.folder / f"{mark}-t.timer").write_text("[Timer]\nOnCalendar=Mon *-*-1..7 05:00\nPersistent=1\n")
     (hetuflow.folder / f"{mark}-t.service").write_text("[Service]\nExecStart=/bin/true\nNice=5\n")
+    (hetuflow.folder / f"{mark}-t.service.d").mkdir()
+    (hetuflow.folder / f"{mark}-t.service.d/nicer.conf").write_text("[Service]\nNice=\nNice=7\n")
+    (hetuflow.folder / "gone.service").symlink_to("nowhere")
     hetuflow("import", "crontab", "tab", "-d", "jobs", "--timezone", "Europe/Berlin")
     assert "2 documents written to jobs" in hetuflow.stderr
     assert "mail to me" in hetuflow.stderr
@@ -108,7 +111,7 @@ def test_what_is_imported_can_be_applied(hetuflow: Shell) -> None:
     (hetuflow.folder / "jobs/timer.yaml").write_text(
         hetuflow("import", "systemd-timer", f"{mark}-t.timer", "--timezone", "UTC"), encoding="utf-8"
     )
-    assert "Nice=5" in hetuflow.stderr
+    assert "Nice=7" in hetuflow.stderr
     assert f"job default/{mark} created" in hetuflow("apply", "-f", "jobs")
     assert hetuflow("diff", "-f", "jobs").startswith("4 unchanged")
     shown = yaml.safe_load(hetuflow("export", mark, "-k", "job"))

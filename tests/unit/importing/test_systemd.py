@@ -53,7 +53,12 @@ def test_calendar_expressions(expression: str, cron: str, days: str, first: str,
 
 
 @pytest.mark.parametrize(
-    "expression", ["2027-*-01 00:00", "*-02~03", "*-*-* 00:00:00.5", "Mon 2027-01-01", "whenever", "25:00"]
+    "expression",
+    [
+        *("2027-*-01 00:00", "*-02~03", "*-*-* 00:00:00.5", "Mon 2027-01-01", "whenever", "25:00"),
+        # Neither can systemd.
+        *("Fri..Mon", "Sun-Tue 10:00", "Tues", "Monkey", "*:5..2", "*-5..2-* 00:00"),
+    ],
 )
 def test_what_cron_cannot_say_is_refused(expression: str) -> None:
     with pytest.raises(Untranslatable):
@@ -73,6 +78,45 @@ def test_one_instant_is_no_cron() -> None:
 )
 def test_spans_of_time(text: str, seconds: float | None) -> None:
     assert parse_span(text) == (None if seconds is None else timedelta(seconds=seconds))
+
+
+def test_drop_ins_add_and_take_back() -> None:
+    files = {
+        "d/a-b.timer": "[Timer]\nOnCalendar=daily\n",
+        "d/a-b.timer.d/time.conf": "[Timer]\nOnCalendar=\nOnCalendar=hourly\nPersistent=yes\n",
+        "d/a-b.service": "[Service]\nExecStart=/bin/a\nUser=one\n",
+        "d/a-b.service.d/20-late.conf": "Nice=3\n[Service]\nUser=two\n",
+        "d/a-b.service.d/10-early.conf": "[Service]\nExecStart=\nExecStart=/bin/b\nUser=early\n",
+        "d/a-.service.d/20-late.conf": "[Service]\nUser=hidden by its namesake\n",
+        "d/a-.service.d/30-named-after.conf": "[Service]\nEnvironment=A=1\n",
+        "d/service.d/00-all.conf": "[Service]\nEnvironment=B=2\n",
+        "d/other.service.d/99.conf": "[Service]\nUser=other\n",
+        "d/a-b.service.d/99.txt": "[Service]\nUser=no drop-in\n",
+    }
+    (job,) = import_timers(files, timezone="UTC")
+    assert job.document is not None
+    assert job.document["run"] == {"command": ["/bin/b"], "env": {"A": "1", "B": "2"}, "user": "two"}
+    (schedule,) = job.document["schedules"]
+    assert (schedule["cron"], schedule["misfire"]) == ("0 * * * *", "latest")
+    assert not [loss for loss in job.losses if "Nice" in loss], "above any section it says nothing"
+
+
+def test_specifiers_are_named_wherever_they_stand() -> None:
+    service = (
+        "[Service]\nExecStart=/bin/a %n 5%%n\nEnvironment=HOME=%h RATE=5%%\nEnvironmentFile=-/etc/%p\n"
+        "User=%i\nWorkingDirectory=/home/%i\nSyslogIdentifier=%N\nNice=%j\n"
+    )
+    (job,) = import_timers({"a.timer": "[Timer]\nOnCalendar=daily", "a.service": service}, timezone="UTC")
+    told = [loss.partition(",")[0] for loss in job.losses if "specifier" in loss]
+    assert told == [
+        "the specifier %h in Environment",
+        "the specifier %i in User",
+        "the specifier %n in ExecStart",
+        "the specifier %p in EnvironmentFile",
+    ]
+    assert any("%i in User, WorkingDirectory, " in loss for loss in job.losses)
+    assert job.document is not None
+    assert job.document["run"]["env"] == {"HOME": "%h", "RATE": "5%"}
 
 
 TIMER = """\
