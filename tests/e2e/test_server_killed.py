@@ -15,6 +15,7 @@ from uuid import uuid4
 import msgspec
 import psycopg
 import pytest
+import zstandard
 
 from hetuflow_core import messages as m
 from hetuflow_core.resources import RunRequest
@@ -28,16 +29,22 @@ from tests.support.waiting import wait_until
 OK = m.ReportOutcome.OK
 
 
-@pytest.fixture
-def doomed(lone_server: System) -> Iterator[tuple[Running, str]]:
-    """A second server on the same database."""
+@contextmanager
+def second_server(lone_server: System, port: int = 0) -> Iterator[tuple[Running, str]]:
     environment = clean_environment(
         HETUFLOW_DATABASE__URL=lone_server.database_url,
         HETUFLOW_SERVER__SECRET_KEY="s" * 48,
-        HETUFLOW_SERVER__PORT="0",
+        HETUFLOW_SERVER__PORT=str(port),
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
         yield server, server.await_log("Listening.")["url"]
+
+
+@pytest.fixture
+def doomed(lone_server: System) -> Iterator[tuple[Running, str]]:
+    """A second server on the same database."""
+    with second_server(lone_server) as started:
+        yield started
 
 
 def sql(system: System, statement: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -168,6 +175,50 @@ def test_a_daemon_goes_on_when_the_server_that_looks_after_it_is_killed(
         timeout=60,
         what="what only waits to end, and what runs to be asked to",
     )
+
+
+def test_a_log_is_followed_across_the_death_of_its_server(
+    lone_server: System, doomed: tuple[Running, str]
+) -> None:
+    """Lines written before, while nobody answers at its address, and after: each is told once."""
+    server, url = doomed
+    namespace = f"follow-{uuid4().hex[:12]}"
+    command = {"kind": "job", "namespace": namespace, "name": "job", "run": {"command": ["true"]}}
+    lone_server.client.apply([{"kind": "namespace", "name": namespace}, command])
+    token = command_on(lone_server.database_url, "agent", "token", "create", "-n", namespace, "-q")
+    agent = HandAgent(lone_server.url, token)
+    agent.register(namespaces=[namespace])
+    environment = lone_server.environment() | {"HETUFLOW_URL": url}
+    watched = [*HETUFLOW, "job", "run", "job", "-n", namespace, "--wait", "--logs"]
+    with Running(watched, env=environment) as person:
+        (one,) = wait_until(lambda: agent.poll().assignments, timeout=60, what="the task")
+        assert agent.start(one) is OK
+        written = b""
+
+        def write(*lines: str) -> None:
+            nonlocal written
+            for line in lines:
+                text = f"{line}\n".encode()
+                packed = zstandard.ZstdCompressor().compress(text)
+                chunk = m.LogChunk(one.instance_id, one.token, "stdout", len(written), len(text), packed)
+                assert [each.outcome for each in agent.logs(chunk)] == ["appended"]
+                written += text
+
+        def told() -> list[str]:
+            return [line.strip() for line in list(person.lines) if line.startswith("line ")]
+
+        write("line 1", "line 2")
+        wait_until(lambda: told() == ["line 1", "line 2"], timeout=60, what="the first lines")
+        server.signal(signal.SIGKILL)
+        server.wait()
+        write("line 3")
+        with second_server(lone_server, urlsplit(url).port or 0):
+            write("line 4")
+            wait_until(lambda: len(told()) >= 4, timeout=60, what="the lines it had missed")
+            write("line 5")
+            assert agent.finish(one, InstanceStatus.FAILED, exit_code=7) is OK
+            assert person.wait(60) == 7, person.output
+    assert told() == [f"line {n}" for n in range(1, 6)]
 
 
 def test_a_real_agent_loses_nothing_and_runs_nothing_twice(
