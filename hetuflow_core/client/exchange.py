@@ -16,28 +16,27 @@ a test by hand.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Generic, TypeAlias, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     method: str
     # Below /api/v1.
     path: str
     query: tuple[tuple[str, str], ...] = ()
     body: bytes | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = msgspec.field(default_factory=dict)
     # Whether sending it twice does no more than sending it once.
     repeatable: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     # The server's address, for messages.
     url: str
     status: int
@@ -46,15 +45,14 @@ class Answer:
     # Whether the request carried a key.
     with_key: bool = True
     # What the transport reads on from after Open.
-    chunks: Any = field(default=None, repr=False)
+    chunks: Any = None
 
     @property
     def good(self) -> bool:
         return HTTPStatus.OK <= self.status < HTTPStatus.MULTIPLE_CHOICES
 
 
-@dataclass(frozen=True, slots=True)
-class NoAnswer:
+class NoAnswer(msgspec.Struct, frozen=True):
     """The server could not be asked, or went away before its answer was complete."""
 
     url: str
@@ -63,34 +61,28 @@ class NoAnswer:
     timed_out: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(msgspec.Struct, frozen=True):
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Open:
+class Open(msgspec.Struct, frozen=True):
     request: Request
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(msgspec.Struct, frozen=True):
     answer: Answer
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
+class Pause(msgspec.Struct, frozen=True):
     least: float
     spread: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Now:
+class Now(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class Emit(Generic[T_co]):
+class Emit(msgspec.Struct, Generic[T_co], frozen=True):
     item: T_co
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
+
+import msgspec
 
 from hetuflow_core.client.exchange import Answer, NoAnswer, Pause, Plan, Request, Send
 from hetuflow_core.client.problems import error_of
@@ -39,7 +40,9 @@ def under_key(plan: Plan[T], key: str) -> Plan[T]:
             return result
         if isinstance(need, Send) and need.request.method == "POST" and not need.request.repeatable:
             headers = {**need.request.headers, "Idempotency-Key": key}
-            outcome = yield from _tried(replace(need.request, headers=headers, repeatable=True))
+            outcome = yield from _tried(
+                msgspec.structs.replace(need.request, headers=headers, repeatable=True)
+            )
         else:
             outcome = yield need
 

@@ -12,7 +12,8 @@ import msgspec
 import structlog
 
 from hetuflow_core import ids
-from hetuflow_core.agent_commands import AgentConfiguration, CommandKind, Shutdown, check_configuration
+from hetuflow_core.agent_commands import AgentConfiguration, CommandKind, Shutdown
+from hetuflow_core.agent_configuration import check_configuration
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
 from hetuflow_core.runtime.clock import Clock

@@ -71,7 +71,7 @@ def test_every_command_has_an_example_and_the_common_options(name: str, command:
 @pytest.mark.parametrize("name", EVERYDAY)
 def test_everyday_commands_load_nothing_heavy(name: str) -> None:
     module = COMMANDS[name][0].partition(":")[0]
-    heavy = [*HEAVY, *(["yaml"] if name != "apply" else [])]
+    heavy = [*HEAVY, *(["yaml", "hetuflow_core.placement"] if name != "apply" else [])]
     program = (
         f"import sys\nfrom hetuflow_server.cli.main import spare_imports\nspare_imports()\nimport {module}\n"
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import msgspec
 import pytest
 
@@ -52,7 +50,7 @@ def test_each_status_has_its_error(status: int, expected: type[HetuflowError]) -
 def test_a_missing_key_is_told_apart_from_a_wrong_one() -> None:
     refusal = problem(401, detail="This key is unknown.", code="unauthenticated")
     assert error_of(refusal).message == "This key is unknown."
-    keyless = error_of(dataclasses.replace(refusal, with_key=False))
+    keyless = error_of(msgspec.structs.replace(refusal, with_key=False))
     assert isinstance(keyless, Unauthenticated)
     assert "set HETUFLOW_API_KEY" in keyless.message
 
