@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
+import psycopg
 import pytest
 
 from hetuflow_core.client import Hetuflow
@@ -15,6 +18,7 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
 from tests.e2e.conftest import System
 from tests.support.routes import all_routes
+from tests.support.waiting import wait_until
 
 UNKEPT = {
     *("login", "refresh", "exchange_oidc_code", "logout", "change_own_password", "receive_webhook"),
@@ -100,3 +104,55 @@ def test_the_document_says_which_calls_take_one(lone_server: System) -> None:
     assert set(posts) == {route.operation_id for route in all_routes() if route.method == "POST"}
     assert set(posts) - set(keyed) == UNKEPT
     assert all({"409", "422"} <= set(post["responses"]) for post in keyed.values())
+
+
+_LOCK = "SELECT FROM sched_job WHERE name = %s FOR UPDATE"
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND %s = ANY(pg_blocking_pids(pid))"""
+
+
+@pytest.mark.parametrize("key", [None, "deadlocked"], ids=["without a key", "with a key"])
+def test_a_deadlock_is_said_to_pass_and_leaves_nothing(lone_server: System, key: str | None) -> None:
+    """The request is the one the database ends, because its wait is the one that closes the ring."""
+    names = [f"{place}-{uuid4().hex[:12]}" for place in "abc"]
+    lone_server.client.apply([{**document(), "kind": "job", "name": name} for name in names])
+    body = {"documents": [{**document(), "kind": "job", "name": name, "priority": 7} for name in names]}
+    headers = {"Authorization": f"Bearer {lone_server.api_key}"} | ({"Idempotency-Key": key} if key else {})
+
+    def ask() -> httpx.Response:
+        return httpx.post(f"{lone_server.url}/api/v1/apply", headers=headers, json=body, timeout=60)
+
+    with ExitStack() as opened:
+        url = lone_server.database_url
+        first, rival, watch = (opened.enter_context(psycopg.connect(url)) for _ in range(3))
+        watch.autocommit = True
+
+        def holds_up(holder: psycopg.Connection[Any]) -> bool:
+            (count,) = watch.execute(_WAITING, [holder.info.backend_pid]).fetchone() or (0,)
+            return bool(count)
+
+        # Never the one to look for a ring.
+        rival.execute("SET LOCAL deadlock_timeout = '10min'")
+        first.execute(_LOCK, [names[1]])
+        rival.execute(_LOCK, [names[2]])
+        askers = opened.enter_context(ThreadPoolExecutor(2))
+        asked = askers.submit(ask)
+        wait_until(lambda: holds_up(first), what="the request to wait")
+        crossing = askers.submit(rival.execute, _LOCK, [names[0]])
+        wait_until(lambda: _is_held_up(watch, rival), what="its rival to wait for it")
+        first.rollback()
+        answer = asked.result()
+        crossing.result()
+    assert (answer.status_code, answer.json()["code"]) == (503, "database.busy")
+    assert int(answer.headers["retry-after"]) >= 1
+    assert [lone_server.client.job("default", name).version for name in names] == [1, 1, 1]
+    again = [ask() for _ in range(2)]
+    assert [one.status_code for one in again] == [200, 200]
+    assert ["idempotency-replayed" in one.headers for one in again] == [False, key is not None]
+    assert [lone_server.client.job("default", name).version for name in names] == [2, 2, 2]
+
+
+def _is_held_up(watch: psycopg.Connection[Any], waiter: psycopg.Connection[Any]) -> bool:
+    (by,) = watch.execute("SELECT pg_blocking_pids(%s)", [waiter.info.backend_pid]).fetchone() or ([],)
+    return bool(by)
