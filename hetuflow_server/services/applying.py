@@ -104,9 +104,8 @@ class Applying:
         items += removed
         if noted is not None:
             items = await noted.told(items, self._clock.now())
-        seen = [row for row in unowned if principal.rights.allows(_NEEDED[row.kind][0], row.namespace)]
-        left = [] if asked.prune else named(rest)
-        return ApplyResult(dry_run, items, kept, left, named(seen), unowned_capped=capped)
+        left, nobodys = [] if asked.prune else named(rest), named(_seen(principal, unowned))
+        return ApplyResult(dry_run, items, kept, left, nobodys, unowned_capped=capped)
 
     async def apply_specs(
         self,
@@ -152,7 +151,9 @@ class Applying:
         if asked.owner is None:
             return []
         rest = await left_over(connection, asked.owner, specs, principal.reach())
-        for row in rest if asked.prune and not dry_run else ():
+        if dry_run or not asked.prune:
+            return _seen(principal, rest)
+        for row in rest:
             principal.require(_NEEDED[row.kind][1], row.namespace)
         return rest
 
@@ -205,6 +206,10 @@ async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> Appli
         changes=[field.path for field in fields],
         fields=fields,
     )
+
+
+def _seen(principal: Principal, rows: Sequence[OwnedRow]) -> list[OwnedRow]:
+    return [row for row in rows if principal.rights.allows(_NEEDED[row.kind][0], row.namespace)]
 
 
 def check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:

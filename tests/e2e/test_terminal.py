@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -51,6 +53,20 @@ def test_ctrl_c_asks_and_goes_on_watching_then_passes_the_exit_code_on(
         assert terminal.text.count("started") == 1
         assert "done" in terminal.text
         assert "Traceback" not in terminal.text
+
+
+def test_before_files_remove_something_it_is_shown_and_asked(system: System, tmp_path: Path) -> None:
+    mark = f"pruned-{uuid4().hex[:8]}"
+    command = {"command": ["true"]}
+    system.client.apply([{"kind": "job", "name": mark, "run": command}], owner=mark)
+    (tmp_path / "kept.json").write_text(json.dumps({"kind": "job", "name": f"{mark}-kept", "run": command}))
+    asked = ("apply", "-f", str(tmp_path), "--owner", mark, "--prune")
+    for answer, code, left in (("n\n", 1, {mark}), ("y\n", 0, {f"{mark}-kept"})):
+        with on_terminal(system, *asked) as terminal:
+            terminal.expect(f"Apply, and remove job default/{mark}? [y/N]")
+            terminal.type(answer)
+            assert terminal.wait() == code
+        assert {one.name for one in system.client.jobs() if one.name.startswith(mark)} == left
 
 
 @pytest.mark.parametrize("option", ["--logs", "--wait"])

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
 from hetuflow_core.apply_resources import ApplyRequest, ApplyResult, FieldChange
 from hetuflow_core.errors import Conflict, Denied, Invalid
+from hetuflow_core.permissions import Permission, Rights
 from hetuflow_core.roles import Role
-from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.principals import Principal, PrincipalKind
 from tests.support.engine import WHO, Engine, put_fires
 
 LIMIT = {"kind": "limit", "name": "tool:a", "max": 3}
@@ -93,6 +95,19 @@ async def test_a_plan_tells_what_is_nobodys(scheduling: Engine, monkeypatch: pyt
     assert (await apply(scheduling, job("hand"), owner=None)).unowned == [], "that is for plans"
     monkeypatch.setattr("hetuflow_server.services.apply_owners._MOST_UNOWNED", 1)
     assert await nobodys(job("new")) == ["hand", "more"]
+
+
+async def test_a_plan_names_only_what_one_may_see(scheduling: Engine) -> None:
+    await apply(scheduling, job("hand"), LIMIT, owner=None)
+    await apply(scheduling, job("mine"), {**LIMIT, "name": "tool:b"})
+    rights = Rights(frozenset({Permission.JOBS_READ}))
+    reader = Principal(uuid4(), PrincipalKind.SYSTEM, "reader", rights)
+    for prune in (False, True):
+        request = ApplyRequest([job("new")], "ci", prune=prune)
+        planned = await scheduling.applying.apply_request(reader, request, dry_run=True)
+        assert [one.name for one in planned.unowned] == ["hand"]
+        told = {one.name for one in (*planned.items, *planned.left_over)}
+        assert told == {"new", "mine"}
 
 
 async def test_what_others_need_is_kept_and_said(scheduling: Engine) -> None:
