@@ -42,6 +42,7 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.webhooks import Webhooks, apply_webhooks
 from hetuflow_server.store import jobs as job_store
+from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
 from hetuflow_server.store.owners import OwnedRow
@@ -159,10 +160,10 @@ class Applying:
 
     async def job(self, principal: Principal, job_id: UUID) -> Job:
         async with self._database.transaction() as connection:
-            found = await job_store.list_jobs(connection, id_=job_id, limit=1)
-        if not found or not principal.sees(found[0].namespace):
+            found = await job_store.shown(connection, job_id)
+        if found is None or not principal.sees(found.namespace):
             raise NotFound("There is no such job.", code="job.not_found")
-        return found[0]
+        return found
 
     async def list_jobs(
         self,
@@ -177,7 +178,7 @@ class Applying:
     ) -> tuple[list[Job], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
         namespaces = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(Lane.WALKING) as connection:
             jobs = await job_store.list_jobs(
                 connection,
                 namespaces=namespaces,

@@ -46,15 +46,18 @@ class JobEdits:
         """Merge `changes` into a job's document; null takes a key back to its default."""
         async with self._database.transaction() as connection:
             await job_store.lock_job(connection, job_id)
-            found = await job_store.list_jobs(connection, id_=job_id, limit=1)
-            if not found or not principal.sees(found[0].namespace):
+            found = await job_store.shown(connection, job_id)
+            if found is None or not principal.sees(found.namespace):
                 raise _no_job()
-            refuse_stale(found[0], if_match)
-            _refuse_another(found[0], changes)
-            spec = from_document(merged(found[0].spec, changes))
+            refuse_stale(found, if_match)
+            _refuse_another(found, changes)
+            spec = from_document(merged(found.spec, changes))
             check_rights(principal, [spec], dry_run=False)
             await self._applying.apply_specs(connection, principal, [spec])
-            return (await job_store.list_jobs(connection, id_=job_id, limit=1))[0]
+            changed = await job_store.shown(connection, job_id)
+            if changed is None:
+                raise _no_job()
+            return changed
 
     async def versions(
         self, principal: Principal, job_id: UUID, *, before: int | None, limit: int

@@ -49,19 +49,28 @@ SELECT j.id, j.namespace_id, n.name AS namespace, j.name, j.enabled, v.version, 
 FROM sched_job_version v JOIN sched_job j ON j.id = v.job_id JOIN sched_namespace n ON n.id = j.namespace_id
 WHERE v.job_id = %(id)s AND v.version = %(version)s"""
 
-_LIST = """
+_SHOWN = """
 SELECT j.id, n.name AS namespace, j.name, j.enabled, j.version, j.labels, j.created_at, j.updated_at, j.owner,
        v.spec || jsonb_build_object('schedules', coalesce(
          (SELECT jsonb_agg(s.spec ORDER BY s.name) FROM sched_schedule s
-          WHERE s.job_id = j.id AND s.deleted_at IS NULL), '[]'::jsonb)) AS spec
-FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id
-JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version
-WHERE j.deleted_at IS NULL
-  AND (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
-  AND (%(name)s::text IS NULL OR j.name = %(name)s)
-  AND j.labels @> %(labels)s::jsonb
-  AND (%(id)s::uuid IS NULL OR j.id = %(id)s)
-  AND (%(after)s::text IS NULL OR (n.name, j.name) > (%(after_namespace)s::text, %(after)s))
+          WHERE s.job_id = j.id AND s.deleted_at IS NULL), '[]'::jsonb)) AS spec"""
+
+_VERSION_OF_JOB = "JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version"
+
+_GET = f"""
+{_SHOWN} FROM sched_job j JOIN sched_namespace n ON n.id = j.namespace_id {_VERSION_OF_JOB}
+WHERE j.deleted_at IS NULL AND j.id = %(id)s"""
+
+# Of each namespace no more than a page: all of them would be sorted before the first is shown.
+_LIST = f"""
+{_SHOWN} FROM sched_namespace n CROSS JOIN LATERAL (
+  SELECT * FROM sched_job
+  WHERE namespace_id = n.id AND deleted_at IS NULL AND (%(name)s::text IS NULL OR name = %(name)s)
+    AND labels @> %(labels)s::jsonb
+    AND name > CASE n.name WHEN %(after_namespace)s::text THEN %(after)s::text ELSE '' END
+  ORDER BY name LIMIT %(limit)s) j {_VERSION_OF_JOB}
+WHERE (%(namespaces)s::text[] IS NULL OR n.name = ANY(%(namespaces)s))
+  AND (%(after_namespace)s::text IS NULL OR n.name >= %(after_namespace)s)
 ORDER BY n.name, j.name LIMIT %(limit)s"""
 
 _VERSIONS = """
@@ -147,13 +156,18 @@ async def job_version(connection: Connection, id_: UUID, version: int) -> JobRow
     return _job_row(row)
 
 
+async def shown(connection: Connection, id_: UUID) -> Job | None:
+    """Return a job as people see it."""
+    row = (await connection.exec_driver_sql(_GET, {"id": id_})).one_or_none()
+    return Job(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name
+
+
 async def list_jobs(
     connection: Connection,
     *,
     namespaces: Sequence[str] | None = None,
     name: str | None = None,
     labels: Mapping[str, str] | None = None,
-    id_: UUID | None = None,
     after: tuple[str, str] | None = None,
     limit: int,
 ) -> list[Job]:
@@ -164,7 +178,6 @@ async def list_jobs(
             "namespaces": namespaces,
             "name": name,
             "labels": _json(dict(labels or {})),
-            "id": id_,
             "after_namespace": after[0] if after else None,
             "after": after[1] if after else None,
             "limit": limit,

@@ -19,6 +19,7 @@ from hetuflow_server.store import (
     events as event_store,
     flow_views,
     instance_lists,
+    jobs as job_store,
     newest_first,
     request_keys,
     task_changes,
@@ -72,6 +73,14 @@ runs AS (
   INSERT INTO sched_flow_run (id, namespace_id, job_id, job_version, status, priority, nodes_open, fire_at,
                               finished_at)
   SELECT id, namespace_id, gen_random_uuid(), 1, 'succeeded', 500, 0, now(), now() FROM n),
+placement AS (
+  INSERT INTO sched_placement (digest) VALUES ('x') RETURNING id),
+jobs AS (
+  INSERT INTO sched_job (id, namespace_id, name, version)
+  SELECT id, namespace_id, 'j' || i, 1 FROM n),
+versions AS (
+  INSERT INTO sched_job_version (job_id, version, digest, placement_id, spec)
+  SELECT id, 1, 'x', (SELECT id FROM placement), '{}' FROM n),
 hook AS (
   INSERT INTO sched_webhook (id, namespace_id, name, secret, url, events, jobs)
   VALUES (%(hook)s, 1, 'hook', 's', 'https://example.org', '{failed}', '{}')),
@@ -158,7 +167,13 @@ def lists() -> dict[str, tuple[Ask, int]]:
         "runs": (lambda on: _runs(on, RunFilter()), 150),
         "runs of few": (lambda on: _runs(on, RunFilter(namespaces=few)), 60),
         "runs that failed": (lambda on: _runs(on, RunFilter(status="failed")), 700),
-        "runs of no flow": (lambda on: _runs(on, RunFilter(job="none")), 10),
+        "jobs": (lambda on: job_store.list_jobs(on, limit=5), 60),
+        "jobs of both": (lambda on: job_store.list_jobs(on, namespaces=both, limit=5), 60),
+        "more jobs": (
+            lambda on: job_store.list_jobs(on, namespaces=both, after=("default", "j7"), limit=5),
+            60,
+        ),
+        "a job": (lambda on: job_store.shown(on, uuid4()), 1),
         "audit": (lambda on: audit_store.list_entries(on, AuditFilter(), before=None, limit=5), 20),
         "audit of few": (
             lambda on: audit_store.list_entries(on, AuditFilter(["few"]), before=None, limit=5),
@@ -189,6 +204,11 @@ async def test_lists_read_as_much_as_they_show(database: Database, fresh_databas
             explaining = Explaining(driver, "sched_", strict=False)
             await ask(explaining)
             assert explaining.read <= most, (what, explaining.read)
+        walking = Explaining(driver, "sched_", strict=False)
+        last = [("default", "j9998"), ("default", "j9999"), ("few", "j1"), ("few", "j10")]
+        page = await job_store.list_jobs(walking, after=("default", "j9997"), limit=4)
+        assert [(job.namespace, job.name) for job in page] == last
+        assert await job_store.list_jobs(walking, after=("few", "j9"), limit=4) == []
         for reached in (None, ["default", "few"]):
             found = await _all_events(Explaining(driver, "sched_", strict=False), reached, "rar*")
             assert [(event.namespace, event.name) for event in found] == [
