@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Annotated, Any
 
-from litestar import Router, delete, get, patch, post
+from litestar import Response, Router, delete, get, patch, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, JSONBody, QueryParameter
 
@@ -13,6 +13,7 @@ from hetuflow_core.permissions import Permission
 from hetuflow_core.resources import Page
 from hetuflow_core.schedule_resources import Calendar, CalendarDays
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
+from hetuflow_server.http.etags import IfMatch, tagged
 from hetuflow_server.http.guarding import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.services.calendar_actions import CalendarActions
@@ -68,9 +69,9 @@ async def get_calendar(
     name: FromPath[str],
     principal: NamedDependency[Principal],
     calendar_actions: NamedDependency[CalendarActions],
-) -> Calendar:
-    """One calendar."""
-    return await calendar_actions.calendar(principal, namespace, name)
+) -> Response[Calendar]:
+    """A calendar, and its ETag, which guards a change against others when it is sent back as If-Match."""
+    return tagged(await calendar_actions.calendar(principal, namespace, name))
 
 
 @get(
@@ -94,7 +95,7 @@ async def list_calendar_days(
     "/calendars/{namespace:str}/{name:str}",
     operation_id="change_calendar",
     opt=needs(Permission.CALENDARS_WRITE),
-    responses=_CHANGE_PROBLEMS,
+    responses=problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.PRECONDITION_FAILED),
 )
 async def change_calendar(
     namespace: FromPath[str],
@@ -102,9 +103,10 @@ async def change_calendar(
     data: JSONBody[dict[str, Any]],
     principal: NamedDependency[Principal],
     calendar_actions: NamedDependency[CalendarActions],
-) -> Calendar:
+    if_match: IfMatch = None,
+) -> Response[Calendar]:
     """Merge keys into a calendar; coming fires of the schedules that use it are decided anew."""
-    return await calendar_actions.change(principal, namespace, name, data)
+    return tagged(await calendar_actions.change(principal, namespace, name, data, if_match=if_match))
 
 
 @delete(

@@ -8,10 +8,10 @@ from litestar import Response
 from litestar.params import HeaderParameter
 
 from hetuflow_core.resources import Job
-from hetuflow_core.schedule_resources import Schedule
+from hetuflow_core.schedule_resources import Calendar, Schedule
 from hetuflow_server.services.etags import etag_of
 
-T = TypeVar("T", Job, Schedule)
+T = TypeVar("T", Job, Schedule, Calendar)
 
 IfMatch = Annotated[
     str | None,

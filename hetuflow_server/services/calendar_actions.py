@@ -13,6 +13,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.schedule_resources import Calendar as CalendarResource, CalendarDay
 from hetuflow_server.services.apply_calendars import dependents, write_calendars
 from hetuflow_server.services.calendars import calendar_of, put_together
+from hetuflow_server.services.etags import refuse_stale
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import access as access_store, calendars as store
 from hetuflow_server.store.database import Connection, Database
@@ -78,14 +79,24 @@ class CalendarActions:
             return await _find(connection, principal, spec.namespace, spec.name)
 
     async def change(
-        self, principal: Principal, namespace: str, name: str, changes: Mapping[str, Any]
+        self,
+        principal: Principal,
+        namespace: str,
+        name: str,
+        changes: Mapping[str, Any],
+        *,
+        if_match: str | None = None,
     ) -> CalendarResource:
-        """Merge keys into a calendar; null takes one back to its default."""
+        """Merge keys into a calendar; null takes one back to its default.
+
+        With `if_match`, the ETag of what was read, only if nobody has changed it since.
+        """
         async with self._database.transaction() as connection:
             namespace_id = await _namespace(connection, principal, namespace)
             known = (await store.lock(connection, namespace_id)).get(name)
             if known is None:
                 raise _no_calendar(namespace, name)
+            refuse_stale(await _find(connection, principal, namespace, name), if_match)
             merged = {**known.spec, **changes, "namespace": namespace, "name": name}
             spec = await asyncio.to_thread(calendar_of, merged)
             await write_calendars(connection, {"": spec})

@@ -11,16 +11,23 @@ import msgspec
 
 from hetuflow_core.errors import Stale
 from hetuflow_core.resources import Job
-from hetuflow_core.schedule_resources import Schedule
+from hetuflow_core.schedule_resources import Calendar, Schedule
+
+# What people read and edit as a document.
+Document = Job | Schedule | Calendar
 
 
-def etag_of(shown: Job | Schedule) -> str:
-    known = [shown.id, shown.version, shown.enabled, shown.spec]
+def etag_of(shown: Document) -> str:
+    if isinstance(shown, Calendar):
+        # Its time of birth tells it from one that had the name before.
+        known = [shown.namespace, shown.name, shown.created_at, shown.version, shown.spec]
+    else:
+        known = [shown.id, shown.version, shown.enabled, shown.spec]
     # jsonb keeps keys in one order, so equal documents are equal bytes.
     return f'"{blake2b(msgspec.json.encode(known), digest_size=12).hexdigest()}"'
 
 
-def refuse_stale(shown: Job | Schedule, if_match: str | None) -> None:
+def refuse_stale(shown: Document, if_match: str | None) -> None:
     """Refuse an edit that names tags none of which is the current one; none named means: whatever it is."""
     if if_match is None or if_match.strip() == "*":
         return

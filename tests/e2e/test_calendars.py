@@ -7,6 +7,7 @@ from datetime import date
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from hetuflow_core.errors import Conflict, NotFound
@@ -50,3 +51,23 @@ def test_the_client_does_all_of_it(lone_server: System) -> None:
     assert name in {one.name for one in client.calendars(namespace="default", page_size=1)}
     client.delete_calendar("default", name)
     assert lone_server.get(f"/api/v1/calendars/default/{name}").json()["code"] == "calendar.not_found"
+
+
+def test_what_somebody_else_has_changed_meanwhile_is_not_overwritten(lone_server: System) -> None:
+    name = f"weekend-{uuid4().hex[:8]}"
+    lone_server.client.create_calendar({"name": name, "weekdays": ["sat"]})
+    path = f"/api/v1/calendars/default/{name}"
+    url, credential = f"{lone_server.url}{path}", {"Authorization": f"Bearer {lone_server.api_key}"}
+    read = lone_server.get(path).headers["ETag"]
+    guarded = {**credential, "If-Match": read}
+    first = httpx.patch(url, json={"weekdays": ["sat", "sun"]}, headers=guarded)
+    assert (first.status_code, first.json()["version"]) == (200, 2)
+    assert first.headers["ETag"] != read
+    late = httpx.patch(url, json={"weekdays": ["fri"]}, headers=guarded)
+    assert (late.status_code, late.json()["code"]) == (412, "stale")
+    assert lone_server.client.calendar("default", name).spec["weekdays"] == ["sat", "sun"]
+    again = httpx.patch(
+        url, json={"weekdays": ["fri"]}, headers={**credential, "If-Match": first.headers["ETag"]}
+    )
+    assert again.json()["version"] == 3
+    lone_server.client.delete_calendar("default", name)
