@@ -129,11 +129,15 @@ class _Walk:
                 state = self._states.get(below)
                 if state is None:
                     self.missing.add(below)
-                elif state.status is FlowNodeStatus.WAITING and below not in step.start:
+                elif state.status is FlowNodeStatus.WAITING and not self._decided(below):
                     step.tallies[below] = step.tallies.get(below, state.tally).with_one(status)
                     touched[below] = None
         skipped = [name for name in touched if not self._decide(name)]
         return dict.fromkeys(skipped, FlowNodeStatus.SKIPPED)
+
+    def _decided(self, name: str) -> bool:
+        """Whether this walk has started or skipped it; what ends behind that counts for it no more."""
+        return name in self.step.start or name in self.step.skip
 
     def _decide(self, name: str) -> bool:
         """Return False when the node is skipped."""

@@ -200,6 +200,27 @@ def test_a_run_goes_as_the_reference_says(case: Case) -> None:
             assert run.statuses[upstream] is S.SUCCEEDED
 
 
+def test_a_node_that_is_skipped_early_is_counted_once_by_those_behind_it() -> None:
+    """One upstream succeeds, so its `when` is asked and skips it; the other is skipped in the same step."""
+    graph = Graph(
+        [
+            GraphNode(name="good"),
+            GraphNode(name="unmet", needs=("good",), trigger=TriggerRule.ANY_FAILED),
+            GraphNode(
+                name="early", needs=("good", "unmet"), trigger=TriggerRule.ANY_SUCCEEDED, conditional=True
+            ),
+            GraphNode(name="long"),
+            GraphNode(name="last", needs=("early", "long"), trigger=TriggerRule.ALL_DONE),
+        ]
+    )
+    states = {name: NodeState(S.WAITING) for name in ("unmet", "early", "last")}
+    step = advance(graph, states, {"good": S.SUCCEEDED}, {"early": False})
+    assert isinstance(step, Step)
+    assert step.skip.keys() == {"unmet", "early"}
+    assert step.start == []
+    assert step.tallies["last"] == Tally(skipped=1)
+
+
 def messages(*nodes: GraphNode) -> list[tuple[int | None, str | None, str]]:
     return [tuple(problem) for problem in problems(nodes)]
 
