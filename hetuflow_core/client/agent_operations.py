@@ -7,8 +7,8 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_core.agent_commands import LIVE_STATES, AgentConfiguration, Shutdown
+from hetuflow_core.client.calling import get, pages, post, segment
 from hetuflow_core.client.exchange import Now, Pause, Plan, Request, Stream
-from hetuflow_core.client.operations import _get, _pages, _post, _segment
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, KickRequest, Page
@@ -26,76 +26,76 @@ def agents(
     """Agents by name; fetched page by page as they are iterated over."""
     wanted = [f"{key}={value}" for key, value in (labels or {}).items()]
     query = {"status": status, "label": wanted, "limit": page_size}
-    return (yield from _pages("/agents", query, Page[Agent]))
+    return (yield from pages("/agents", query, Page[Agent]))
 
 
 def agent(name: str) -> Plan[AgentDetail]:
     """The agent of this name and what it holds now; `NotFound` if there is none."""
-    page = yield from _get("/agents", Page[Agent], query={"name": name})
+    page = yield from get("/agents", Page[Agent], query={"name": name})
     for found in page.items:
         return (yield from agent_by_id(found.id))
     raise NotFound(f"There is no agent {name!r}: `hetuflow agent list` shows those there are.")
 
 
 def agent_by_id(agent_id: UUID | str) -> Plan[AgentDetail]:
-    return (yield from _get(f"/agents/{_segment(agent_id)}", AgentDetail))
+    return (yield from get(f"/agents/{segment(agent_id)}", AgentDetail))
 
 
 def approve_agent(agent_id: UUID | str) -> Plan[AgentDetail]:
     """Let an agent that waits for approval take work."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/approve", None, AgentDetail, repeatable=True))
+    return (yield from post(f"/agents/{segment(agent_id)}/approve", None, AgentDetail, repeatable=True))
 
 
 def drain_agent(agent_id: UUID | str) -> Plan[AgentDetail]:
     """Give the agent no more work; what it has it finishes."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/drain", None, AgentDetail, repeatable=True))
+    return (yield from post(f"/agents/{segment(agent_id)}/drain", None, AgentDetail, repeatable=True))
 
 
 def resume_agent(agent_id: UUID | str) -> Plan[AgentDetail]:
     """Give a drained agent work again."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/resume", None, AgentDetail, repeatable=True))
+    return (yield from post(f"/agents/{segment(agent_id)}/resume", None, AgentDetail, repeatable=True))
 
 
 def kick_agent(agent_id: UUID | str, *, lose_running: bool = False) -> Plan[AgentDetail]:
     """End the agent's session; its process exits. What it runs keeps its lease, unless `lose_running`."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/kick", KickRequest(lose_running), AgentDetail))
+    return (yield from post(f"/agents/{segment(agent_id)}/kick", KickRequest(lose_running), AgentDetail))
 
 
 def delete_agent(agent_id: UUID | str) -> Plan[None]:
     """Forget the agent; refused while it holds work, unless it was kicked."""
-    yield from answered(Request("DELETE", f"/agents/{_segment(agent_id)}", ()))
+    yield from answered(Request("DELETE", f"/agents/{segment(agent_id)}", ()))
 
 
 def shutdown_agent(agent_id: UUID | str, *, now: bool = False) -> Plan[AgentCommand]:
     """Stop the agent's process once what runs has ended, or `now`."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/shutdown", Shutdown(now), AgentCommand))
+    return (yield from post(f"/agents/{segment(agent_id)}/shutdown", Shutdown(now), AgentCommand))
 
 
 def configure_agent(agent_id: UUID | str, configuration: AgentConfiguration) -> Plan[AgentCommand]:
     """Change settings of the agent while it runs; `wait_for_command` tells whether it has accepted them."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/configure", configuration, AgentCommand))
+    return (yield from post(f"/agents/{segment(agent_id)}/configure", configuration, AgentCommand))
 
 
 def agent_metrics(agent_id: UUID | str) -> Plan[AgentCommand]:
     """Ask the agent for facts about its host; they are the command's result."""
-    return (yield from _post(f"/agents/{_segment(agent_id)}/metrics", None, AgentCommand))
+    return (yield from post(f"/agents/{segment(agent_id)}/metrics", None, AgentCommand))
 
 
 def agent_commands(
     *, agent_id: UUID | str | None = None, state: str | None = None, page_size: int | None = None
 ) -> Stream[AgentCommand]:
     """What one agent or all were told, newest first; `state="dead"` is what nobody answered."""
-    path = "/agent-commands" if agent_id is None else f"/agents/{_segment(agent_id)}/commands"
-    return (yield from _pages(path, {"state": state, "limit": page_size}, Page[AgentCommand]))
+    path = "/agent-commands" if agent_id is None else f"/agents/{segment(agent_id)}/commands"
+    return (yield from pages(path, {"state": state, "limit": page_size}, Page[AgentCommand]))
 
 
 def agent_command(command_id: UUID | str) -> Plan[AgentCommand]:
-    return (yield from _get(f"/agent-commands/{_segment(command_id)}", AgentCommand))
+    return (yield from get(f"/agent-commands/{segment(command_id)}", AgentCommand))
 
 
 def resend_agent_command(command_id: UUID | str) -> Plan[AgentCommand]:
     """Send a dead command again; the answer is the new one."""
-    return (yield from _post(f"/agent-commands/{_segment(command_id)}/resend", None, AgentCommand))
+    return (yield from post(f"/agent-commands/{segment(command_id)}/resend", None, AgentCommand))
 
 
 def wait_for_command(command_id: UUID | str, timeout: float) -> Plan[AgentCommand]:

@@ -8,8 +8,8 @@ from datetime import datetime
 
 from hetuflow_core.audit_chain import START, Break, Link, Seal, walked
 from hetuflow_core.audit_resources import AuditChain, AuditEntry
+from hetuflow_core.client.calling import get, pages
 from hetuflow_core.client.exchange import Plan, Stream
-from hetuflow_core.client.operations import _get, _pages
 from hetuflow_core.resources import Page
 
 _AT_ONCE = 500
@@ -62,7 +62,7 @@ def audit(
         "until": until,
         "limit": page_size,
     }
-    return (yield from _pages("/audit", query, Page[AuditEntry]))
+    return (yield from pages("/audit", query, Page[AuditEntry]))
 
 
 def verify_audit(expected: Iterable[Seal] = ()) -> Plan[AuditVerdict]:
@@ -71,7 +71,7 @@ def verify_audit(expected: Iterable[Seal] = ()) -> Plan[AuditVerdict]:
     walk = _Walk()
     while True:
         after = walk.at.seq if walk.at is not None else 0
-        page = yield from _get("/audit/chain", AuditChain, query={"after": after, "limit": _AT_ONCE})
+        page = yield from get("/audit/chain", AuditChain, query={"after": after, "limit": _AT_ONCE})
         head = Seal(page.head_seq, bytes.fromhex(page.head_hash))
         broken = _follow(walk, page, known)
         if broken is not None or not (page.items or page.tombstones):

@@ -16,8 +16,8 @@ from hetuflow_core.bulk_resources import (
     ScheduleSelection,
     TaskSelection,
 )
+from hetuflow_core.client.calling import post
 from hetuflow_core.client.exchange import Plan
-from hetuflow_core.client.operations import _post as post
 
 _Request = BulkTasksRequest | BulkJobsRequest | BulkSchedulesRequest
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-
+from hetuflow_core.client.calling import get, pages, post, segment, send
 from hetuflow_core.client.exchange import Plan, Request, Stream
-from hetuflow_core.client.operations import _get as get, _pages as pages, _segment as segment
-from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.resources import Page
 from hetuflow_core.schedule_resources import Calendar, CalendarDay, CalendarDays
@@ -34,15 +31,12 @@ def calendar_days(namespace: str, name: str, year: int | None = None) -> Plan[li
 
 def create_calendar(document: Mapping[str, Any]) -> Plan[Calendar]:
     """Define a calendar, written as in a file; `Conflict` if there is one of its name already."""
-    request = Request("POST", "/calendars", (), msgspec.json.encode(dict(document)))
-    return decoded((yield from answered(request)), Calendar)
+    return (yield from post("/calendars", document, Calendar))
 
 
 def change_calendar(namespace: str, name: str, changes: Mapping[str, Any]) -> Plan[Calendar]:
     """Merge keys into a calendar; None takes one back to its default."""
-    body = msgspec.json.encode(dict(changes))
-    request = Request("PATCH", _path(namespace, name), (), body, repeatable=True)
-    return decoded((yield from answered(request)), Calendar)
+    return (yield from send("PATCH", _path(namespace, name), Calendar, changes, repeatable=True))
 
 
 def delete_calendar(namespace: str, name: str) -> Plan[None]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from hetuflow_core.client.calling import get, pages, segment, send
 from hetuflow_core.client.exchange import Emit, Plan, Stream
-from hetuflow_core.client.operations import _segment as segment
-from hetuflow_core.client.schedule_operations import _get as get, _pages as pages, _send as send
 from hetuflow_core.daemon_resources import Daemon, DaemonDetail, DaemonRun, RestartRequest, ScaleRequest
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import Page
@@ -22,7 +21,7 @@ def daemons(
 
 def daemon(namespace: str, job: str, name: str | None = None) -> Plan[DaemonDetail]:
     """The daemon of this job and name, with its slots; the name may be left out if the job has one only."""
-    page = yield from get("/daemons", Page[Daemon], {"namespace": namespace, "job": job})
+    page = yield from get("/daemons", Page[Daemon], query={"namespace": namespace, "job": job})
     found = [
         one for one in page.items if (one.namespace, one.job) == (namespace, job) and name in {None, one.name}
     ]
@@ -70,7 +69,9 @@ def daemon_history(
     """The instances a daemon has and had, newest first, of one slot if it is named."""
     path, cursor = f"/daemons/{segment(daemon_id)}/history", None
     while True:
-        page: Page[DaemonRun] = yield from get(path, Page[DaemonRun], {"limit": page_size, "cursor": cursor})
+        page: Page[DaemonRun] = yield from get(
+            path, Page[DaemonRun], query={"limit": page_size, "cursor": cursor}
+        )
         for run in page.items:
             if slot in {None, run.slot}:
                 yield Emit(run)

@@ -6,8 +6,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from hetuflow_core.client.calling import get, pages, post, segment
 from hetuflow_core.client.exchange import Plan, Stream
-from hetuflow_core.client.operations import _get as get, _pages as pages, _post as post, _segment as segment
 from hetuflow_core.event_resources import Event, EventDetail, EventRequest
 from hetuflow_core.resources import Page
 

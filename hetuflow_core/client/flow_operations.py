@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from uuid import UUID
 
+from hetuflow_core.client.calling import get, pages, segment, send
 from hetuflow_core.client.exchange import Plan, Stream
-from hetuflow_core.client.operations import _segment as segment
-from hetuflow_core.client.schedule_operations import _get as get, _pages as pages, _send as send
 from hetuflow_core.flow_resources import FlowRetry, FlowRun, FlowRunDetail, NodeDecision
 from hetuflow_core.resources import Page, Task
 

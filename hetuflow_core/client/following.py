@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from hetuflow_core.client.calling import query_of
 from hetuflow_core.client.exchange import (
     Answer,
     Emit,
@@ -21,7 +22,6 @@ from hetuflow_core.client.exchange import (
     Request,
     Stream,
 )
-from hetuflow_core.client.operations import _query as queried
 from hetuflow_core.client.problems import decoded, error_of
 from hetuflow_core.client.retrying import pause_before_next
 from hetuflow_core.client.sse import Event, EventParser
@@ -56,7 +56,7 @@ def follow_logs(
 
     A lost connection is taken up again where it broke off, so that nothing comes twice.
     """
-    query = queried({"stream": stream, "tail": tail, "since": since})
+    query = query_of({"stream": stream, "tail": tail, "since": since})
     position: str | None = None
     heard_at: float | None = None
     failures = 0

@@ -7,9 +7,8 @@ from uuid import UUID
 
 import msgspec
 
+from hetuflow_core.client.calling import get, pages, post, segment, send
 from hetuflow_core.client.exchange import Plan, Request, Stream
-from hetuflow_core.client.operations import _get, _pages, _post, _segment
-from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.identities import (
     AgentToken,
@@ -39,11 +38,11 @@ from hetuflow_core.roles import Role
 
 def users(*, page_size: int | None = None) -> Stream[User]:
     """Users by name, fetched page by page."""
-    return (yield from _pages("/users", {"limit": page_size}, Page[User]))
+    return (yield from pages("/users", {"limit": page_size}, Page[User]))
 
 
 def user(name: str) -> Plan[User]:
-    return (yield from _get(_user_path(name), User))
+    return (yield from get(_user_path(name), User))
 
 
 def create_user(
@@ -56,28 +55,26 @@ def create_user(
 ) -> Plan[User]:
     """Make a user, with a role in a namespace or in all; `Conflict` if there is one of this name."""
     given = None if role is None else Role(role)
-    return (yield from _post("/users", UserRequest(name, password, display_name, given, namespace), User))
+    return (yield from post("/users", UserRequest(name, password, display_name, given, namespace), User))
 
 
 def set_password(name: str, password: str | None) -> Plan[User]:
     """Give a user another password, or none."""
     request = PasswordRequest(password)
-    return (yield from _post(f"{_user_path(name)}/password", request, User, repeatable=True))
+    return (yield from post(f"{_user_path(name)}/password", request, User, repeatable=True))
 
 
 def change_user(name: str, *, display_name: str | None) -> Plan[User]:
     """Set how people call a user; None takes it away."""
-    body = msgspec.json.encode(UserChange(display_name))
-    answer = yield from answered(Request("PATCH", _user_path(name), body=body, repeatable=True))
-    return decoded(answer, User)
+    return (yield from send("PATCH", _user_path(name), User, UserChange(display_name), repeatable=True))
 
 
 def disable_user(name: str) -> Plan[User]:
-    return (yield from _post(f"{_user_path(name)}/disable", None, User, repeatable=True))
+    return (yield from post(f"{_user_path(name)}/disable", None, User, repeatable=True))
 
 
 def enable_user(name: str) -> Plan[User]:
-    return (yield from _post(f"{_user_path(name)}/enable", None, User, repeatable=True))
+    return (yield from post(f"{_user_path(name)}/enable", None, User, repeatable=True))
 
 
 def delete_user(name: str) -> Plan[None]:
@@ -94,12 +91,12 @@ def grant(
 ) -> Plan[User]:
     """Grant a role in a namespace or in all, in place of what was granted there before."""
     request = GrantRequest(Role(role), namespace, list(also), list(without))
-    return (yield from _post(f"{_user_path(name)}/grant", request, User, repeatable=True))
+    return (yield from post(f"{_user_path(name)}/grant", request, User, repeatable=True))
 
 
 def revoke(name: str, *, namespace: str | None = None) -> Plan[User]:
     """Take back what was granted in a namespace, or in all."""
-    return (yield from _post(f"{_user_path(name)}/revoke", RevokeRequest(namespace), User))
+    return (yield from post(f"{_user_path(name)}/revoke", RevokeRequest(namespace), User))
 
 
 def api_keys(
@@ -107,11 +104,11 @@ def api_keys(
 ) -> Stream[ApiKey]:
     """API keys, newest first, fetched page by page."""
     query = {"owner": owner, "state": state, "limit": page_size}
-    return (yield from _pages("/api-keys", query, Page[ApiKey]))
+    return (yield from pages("/api-keys", query, Page[ApiKey]))
 
 
 def api_key(key_id: UUID | str) -> Plan[ApiKey]:
-    return (yield from _get(f"/api-keys/{_segment(key_id)}", ApiKey))
+    return (yield from get(f"/api-keys/{segment(key_id)}", ApiKey))
 
 
 def create_api_key(
@@ -134,26 +131,25 @@ def create_api_key(
         requests_per_second,
         owner,
     )
-    return (yield from _post("/api-keys", request, NewApiKey))
+    return (yield from post("/api-keys", request, NewApiKey))
 
 
 def revoke_api_key(key_id: UUID | str) -> Plan[ApiKey]:
-    request = Request("DELETE", f"/api-keys/{_segment(key_id)}", repeatable=True)
-    return decoded((yield from answered(request)), ApiKey)
+    return (yield from send("DELETE", f"/api-keys/{segment(key_id)}", ApiKey, repeatable=True))
 
 
 def rotate_api_key(key_id: UUID | str, *, grace: str = "0s") -> Plan[NewApiKey]:
     """Make another key like this one, which is good for `grace` longer."""
-    return (yield from _post(f"/api-keys/{_segment(key_id)}/rotate", RotateRequest(grace), NewApiKey))
+    return (yield from post(f"/api-keys/{segment(key_id)}/rotate", RotateRequest(grace), NewApiKey))
 
 
 def agent_tokens(*, page_size: int | None = None) -> Stream[AgentToken]:
     """Tokens of agents, newest first, fetched page by page."""
-    return (yield from _pages("/agent-tokens", {"limit": page_size}, Page[AgentToken]))
+    return (yield from pages("/agent-tokens", {"limit": page_size}, Page[AgentToken]))
 
 
 def agent_token(token_id: UUID | str) -> Plan[AgentToken]:
-    return (yield from _get(f"/agent-tokens/{_segment(token_id)}", AgentToken))
+    return (yield from get(f"/agent-tokens/{segment(token_id)}", AgentToken))
 
 
 def create_agent_token(
@@ -161,27 +157,26 @@ def create_agent_token(
 ) -> Plan[NewAgentToken]:
     """Make a token for agents; its `token` is shown this once."""
     request = AgentTokenRequest(name, list(namespaces), expires_in)
-    return (yield from _post("/agent-tokens", request, NewAgentToken))
+    return (yield from post("/agent-tokens", request, NewAgentToken))
 
 
 def revoke_agent_token(token_id: UUID | str) -> Plan[AgentToken]:
-    request = Request("DELETE", f"/agent-tokens/{_segment(token_id)}", repeatable=True)
-    return decoded((yield from answered(request)), AgentToken)
+    return (yield from send("DELETE", f"/agent-tokens/{segment(token_id)}", AgentToken, repeatable=True))
 
 
 def login(name: str, password: str) -> Plan[LoginAnswer]:
     """Log in; the access token is then used as the key of another client."""
-    return (yield from _post("/auth/login", LoginRequest(name, password), LoginAnswer))
+    return (yield from post("/auth/login", LoginRequest(name, password), LoginAnswer))
 
 
 def refresh(refresh_token: str) -> Plan[LoginAnswer]:
     """Give new tokens for a refresh token, which is good once."""
-    return (yield from _post("/auth/refresh", RefreshRequest(refresh_token), LoginAnswer))
+    return (yield from post("/auth/refresh", RefreshRequest(refresh_token), LoginAnswer))
 
 
 def exchange_oidc_code(code: str, verifier: str) -> Plan[LoginAnswer]:
     """Give tokens for the code of a login that was begun in a browser."""
-    return (yield from _post("/auth/oidc/token", OidcCodeRequest(code, verifier), LoginAnswer))
+    return (yield from post("/auth/oidc/token", OidcCodeRequest(code, verifier), LoginAnswer))
 
 
 def logout() -> Plan[None]:
@@ -191,12 +186,12 @@ def logout() -> Plan[None]:
 
 def sessions(user: str | None = None, *, page_size: int | None = None) -> Stream[Session]:
     """Where one is logged in, newest first; or where another user is, which needs users.manage."""
-    return (yield from _pages("/auth/sessions", {"user": user, "limit": page_size}, Page[Session]))
+    return (yield from pages("/auth/sessions", {"user": user, "limit": page_size}, Page[Session]))
 
 
 def end_session(session_id: UUID | str) -> Plan[None]:
     """End a session of one's own, or anybody's with users.manage."""
-    yield from answered(Request("DELETE", f"/auth/sessions/{_segment(session_id)}"))
+    yield from answered(Request("DELETE", f"/auth/sessions/{segment(session_id)}"))
 
 
 def change_password(current_password: str, password: str) -> Plan[None]:
@@ -207,8 +202,8 @@ def change_password(current_password: str, password: str) -> Plan[None]:
 
 def who_am_i() -> Plan[Me]:
     """Who asks, and what it may do where."""
-    return (yield from _get("/auth/me", Me))
+    return (yield from get("/auth/me", Me))
 
 
 def _user_path(name: str) -> str:
-    return f"/users/{_segment(name)}"
+    return f"/users/{segment(name)}"

@@ -6,26 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from hetuflow_core.client.exchange import Answer, Plan, Request, Stream
-from hetuflow_core.client.operations import _pages as pages, _segment as segment
-from hetuflow_core.client.problems import decoded
+from hetuflow_core.client.calling import pages, post, segment, send
+from hetuflow_core.client.exchange import Plan, Request, Stream
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.resources import Job, JobVersionSummary, Page
 
 
 def create_job(document: Mapping[str, Any]) -> Plan[Job]:
     """Create a job from its document, as in job files; `Conflict` if there is one of that name."""
-    answer = yield from _send("POST", "/jobs", document)
-    return decoded(answer, Job)
+    return (yield from post("/jobs", document, Job))
 
 
 def change_job(job_id: UUID | str, changes: Mapping[str, Any], *, etag: str | None = None) -> Plan[Job]:
     """Merge keys into a job; None takes one back to its default. With `etag`, `Stale` if it has changed."""
     headers = {} if etag is None else {"If-Match": etag}
-    answer = yield from _send("PATCH", f"/jobs/{segment(job_id)}", changes, headers)
-    return decoded(answer, Job)
+    return (yield from send("PATCH", f"/jobs/{segment(job_id)}", Job, changes, headers=headers))
 
 
 def job_etag(job_id: UUID | str) -> Plan[str]:
@@ -38,10 +33,3 @@ def job_versions(job_id: UUID | str, *, page_size: int | None = None) -> Stream[
     """What a job was, newest first; fetched page by page as they are iterated over."""
     query = {"limit": page_size}
     return (yield from pages(f"/jobs/{segment(job_id)}/versions", query, Page[JobVersionSummary]))
-
-
-def _send(
-    method: str, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None
-) -> Plan[Answer]:
-    request = Request(method, path, body=msgspec.json.encode(dict(body)), headers=headers or {})
-    return (yield from answered(request))

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import UUID
 
-import msgspec
-
 from hetuflow_core.apply_resources import ApplyRequest, ApplyResult
+from hetuflow_core.client.calling import get, pages, post, query_of, segment, send
 from hetuflow_core.client.exchange import (
     Answer,
     Emit,
@@ -21,7 +20,7 @@ from hetuflow_core.client.exchange import (
     Request,
     Stream,
 )
-from hetuflow_core.client.problems import decoded, error_of
+from hetuflow_core.client.problems import error_of
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.client.task import TaskFunction
 from hetuflow_core.errors import NotFound
@@ -62,7 +61,7 @@ def apply(
     whose files these are; `prune` removes what belongs to that owner and is in none of the documents.
     """
     request = ApplyRequest([dict(document) for document in documents], owner, prune, take_over)
-    return (yield from _post("/apply", request, ApplyResult, query={"dry_run": dry_run}))
+    return (yield from post("/apply", request, ApplyResult, query={"dry_run": dry_run}))
 
 
 def jobs(
@@ -75,12 +74,12 @@ def jobs(
     """The jobs of a namespace, or of all you may see; fetched page by page as they are iterated over."""
     wanted = [f"{key}={value}" for key, value in (labels or {}).items()]
     query = {"namespace": namespace, "name": name, "label": wanted, "limit": page_size}
-    return (yield from _pages("/jobs", query, Page[Job]))
+    return (yield from pages("/jobs", query, Page[Job]))
 
 
 def job(namespace: str, name: str) -> Plan[Job]:
     """The job of this name; `NotFound` if there is none."""
-    page = yield from _get("/jobs", Page[Job], query={"namespace": namespace, "name": name})
+    page = yield from get("/jobs", Page[Job], query={"namespace": namespace, "name": name})
     for found in page.items:
         if (found.namespace, found.name) == (namespace, name):
             return found
@@ -90,7 +89,7 @@ def job(namespace: str, name: str) -> Plan[Job]:
 
 
 def job_by_id(job_id: UUID | str) -> Plan[Job]:
-    return (yield from _get(f"/jobs/{_segment(job_id)}", Job))
+    return (yield from get(f"/jobs/{segment(job_id)}", Job))
 
 
 def run(
@@ -107,8 +106,8 @@ def run(
     `agent` names the only agent that may take it; whichever suits if not given.
     """
     request = RunRequest(dict(params or {}), priority, run_at, idempotency_key, agent)
-    path = f"/jobs/{_segment(job_id)}/run"
-    return (yield from _post(path, request, TaskDetail, repeatable=idempotency_key is not None))
+    path = f"/jobs/{segment(job_id)}/run"
+    return (yield from post(path, request, TaskDetail, repeatable=idempotency_key is not None))
 
 
 def enqueue(
@@ -153,12 +152,12 @@ def _job_of(function: TaskFunction[..., Any], namespace: str, name: str) -> Plan
 
 def run_many(job_id: UUID | str, runs: Sequence[RunRequest]) -> Plan[list[Task]]:
     """Start up to 1,000 tasks of the job at once, all of them or none, in the order of `runs`."""
-    answer = yield from _post(f"/jobs/{_segment(job_id)}/runs", RunsRequest(list(runs)), TaskList)
+    answer = yield from post(f"/jobs/{segment(job_id)}/runs", RunsRequest(list(runs)), TaskList)
     return answer.items
 
 
 def task(task_id: UUID | str) -> Plan[TaskDetail]:
-    return (yield from _get(f"/tasks/{_segment(task_id)}", TaskDetail))
+    return (yield from get(f"/tasks/{segment(task_id)}", TaskDetail))
 
 
 def tasks(
@@ -183,18 +182,18 @@ def tasks(
         "sort": "created_at" if oldest_first else None,
         "limit": page_size,
     }
-    return (yield from _pages("/tasks", query, Page[Task]))
+    return (yield from pages("/tasks", query, Page[Task]))
 
 
 def cancel(task_id: UUID | str) -> Plan[TaskDetail]:
     """Cancel the task; what runs is told to stop, so its status may be `running` for a little longer."""
-    return (yield from _post(f"/tasks/{_segment(task_id)}/cancel", None, TaskDetail))
+    return (yield from post(f"/tasks/{segment(task_id)}/cancel", None, TaskDetail))
 
 
 def set_priority(task_id: UUID | str, priority: int) -> Plan[TaskDetail]:
     """Have a task that waits claimed sooner or later: from 0 to 1000, higher first."""
-    path = f"/tasks/{_segment(task_id)}/priority"
-    return (yield from _post(path, PriorityChange(priority), TaskDetail, repeatable=True))
+    path = f"/tasks/{segment(task_id)}/priority"
+    return (yield from post(path, PriorityChange(priority), TaskDetail, repeatable=True))
 
 
 def task_instances(
@@ -221,22 +220,22 @@ def task_instances(
         "sort": "created_at" if oldest_first else None,
         "limit": page_size,
     }
-    return (yield from _pages("/task-instances", query, Page[ListedInstance]))
+    return (yield from pages("/task-instances", query, Page[ListedInstance]))
 
 
 def task_instance(instance_id: UUID | str) -> Plan[TaskInstance]:
-    return (yield from _get(f"/task-instances/{_segment(instance_id)}", TaskInstance))
+    return (yield from get(f"/task-instances/{segment(instance_id)}", TaskInstance))
 
 
 def terminate(instance_id: UUID | str) -> Plan[TaskInstance]:
     """End one attempt, which has then failed: its task is tried again if the job's `retry` allows it."""
-    path = f"/task-instances/{_segment(instance_id)}/terminate"
-    return (yield from _post(path, None, TaskInstance, repeatable=True))
+    path = f"/task-instances/{segment(instance_id)}/terminate"
+    return (yield from post(path, None, TaskInstance, repeatable=True))
 
 
 def retry(task_id: UUID | str) -> Plan[TaskDetail]:
     """Run a finished task once more: the answer is a new task with the same job version and params."""
-    return (yield from _post(f"/tasks/{_segment(task_id)}/retry", None, TaskDetail))
+    return (yield from post(f"/tasks/{segment(task_id)}/retry", None, TaskDetail))
 
 
 def logs(
@@ -283,24 +282,23 @@ def log_chunks(
 def limits(*, namespace: str | None = None, page_size: int | None = None) -> Stream[Limit]:
     """The named limits of a namespace, or of all you may see, with how much of each is in use."""
     query = {"namespace": namespace, "limit": page_size}
-    return (yield from _pages("/limits", query, Page[Limit]))
+    return (yield from pages("/limits", query, Page[Limit]))
 
 
 def limit(namespace: str, name: str) -> Plan[Limit]:
     """The limit of this name, such as tool:claude; `NotFound` if there is none."""
-    return (yield from _get(_limit_path(namespace, name), Limit))
+    return (yield from get(_limit_path(namespace, name), Limit))
 
 
 def create_limit(namespace: str, name: str, most: int) -> Plan[Limit]:
     """Define a limit that jobs of the namespace may name; `Conflict` if there is one already."""
-    return (yield from _post("/limits", LimitRequest(name, most, namespace), Limit))
+    return (yield from post("/limits", LimitRequest(name, most, namespace), Limit))
 
 
 def set_limit(namespace: str, name: str, most: int) -> Plan[Limit]:
     """Raise or lower a limit; nothing that runs is ended by it."""
-    body = msgspec.json.encode(LimitChange(most))
-    request = Request("PATCH", _limit_path(namespace, name), (), body, repeatable=True)
-    return decoded((yield from answered(request)), Limit)
+    path = _limit_path(namespace, name)
+    return (yield from send("PATCH", path, Limit, LimitChange(most), repeatable=True))
 
 
 def delete_limit(namespace: str, name: str) -> Plan[None]:
@@ -310,13 +308,13 @@ def delete_limit(namespace: str, name: str) -> Plan[None]:
 
 def artifacts(instance_id: UUID | str) -> Plan[list[Artifact]]:
     """The files an instance has left behind."""
-    answer = yield from _get(f"/task-instances/{_segment(instance_id)}/artifacts", ArtifactList)
+    answer = yield from get(f"/task-instances/{segment(instance_id)}/artifacts", ArtifactList)
     return answer.items
 
 
 def artifact_chunks(instance_id: UUID | str, path: str) -> Stream[bytes]:
     """The bytes of one of them, in pieces as they come in."""
-    where = f"/task-instances/{_segment(instance_id)}/artifacts/{quote(path)}"
+    where = f"/task-instances/{segment(instance_id)}/artifacts/{quote(path)}"
     reply: Answer | NoAnswer = yield Open(Request("GET", where, headers={"Accept": "*/*"}, repeatable=True))
     if isinstance(reply, NoAnswer) or not reply.good:
         raise error_of(reply)
@@ -327,7 +325,7 @@ def artifact_chunks(instance_id: UUID | str, path: str) -> Stream[bytes]:
 
 
 def info() -> Plan[ServerInfo]:
-    return (yield from _get("/system/info", ServerInfo))
+    return (yield from get("/system/info", ServerInfo))
 
 
 def status(*, late_after: float | None = None, most: int | None = None) -> Plan[QueueSummary]:
@@ -336,64 +334,15 @@ def status(*, late_after: float | None = None, most: int | None = None) -> Plan[
     Work is late that has been due for `late_after` seconds (60); lists have up to `most` (10) items.
     """
     query = {"late_after": None if late_after is None else int(late_after), "most": most}
-    return (yield from _get("/system/status", QueueSummary, query=query))
-
-
-def _get(path: str, expected: type[T], *, query: Mapping[str, Any] | None = None) -> Plan[T]:
-    answer = yield from answered(Request("GET", path, _query(query or {}), repeatable=True))
-    return decoded(answer, expected)
-
-
-def _post(
-    path: str,
-    body: msgspec.Struct | None,
-    expected: type[T],
-    *,
-    query: Mapping[str, Any] | None = None,
-    repeatable: bool = False,
-) -> Plan[T]:
-    encoded = None if body is None else msgspec.json.encode(body)
-    answer = yield from answered(Request("POST", path, _query(query or {}), encoded, repeatable=repeatable))
-    return decoded(answer, expected)
-
-
-def _pages(path: str, query: Mapping[str, Any], expected: type[Page[T]]) -> Stream[T]:
-    cursor: str | None = None
-    while True:
-        page = yield from _get(path, expected, query={**query, "cursor": cursor})
-        for item in page.items:
-            yield Emit(item)
-        cursor = page.next_cursor
-        if cursor is None:
-            return
+    return (yield from get("/system/status", QueueSummary, query=query))
 
 
 def _limit_path(namespace: str, name: str) -> str:
-    return f"/limits/{_segment(namespace)}/{quote(name)}"
+    return f"/limits/{segment(namespace)}/{quote(name)}"
 
 
 def _logs_request(instance_id: UUID | str, stream: str | None, wanted: Mapping[str, Any]) -> Request:
-    query = _query({"stream": stream, **wanted})
+    query = query_of({"stream": stream, **wanted})
     headers = {"Accept": "text/plain"}
-    path = f"/task-instances/{_segment(instance_id)}/logs"
+    path = f"/task-instances/{segment(instance_id)}/logs"
     return Request("GET", path, query, headers=headers, repeatable=True)
-
-
-def _segment(name: UUID | str) -> str:
-    return quote(str(name), safe="")
-
-
-def _query(values: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """What is None is not asked for, a list is asked for item by item; the rest as JSON would write it."""
-    return tuple(
-        (name, _written(one))
-        for name, value in values.items()
-        if value is not None
-        for one in (value if isinstance(value, list) else [value])
-    )
-
-
-def _written(value: Any) -> str:
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise ValueError("a time needs a zone: pass a datetime with tzinfo.")
-    return value if isinstance(value, str) else str(msgspec.json.encode(value), "ascii").strip('"')

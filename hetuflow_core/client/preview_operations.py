@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from uuid import UUID
 
+from hetuflow_core.client.calling import get, segment
 from hetuflow_core.client.exchange import Plan
-from hetuflow_core.client.operations import _get as get, _segment as segment
 from hetuflow_core.schedule_resources import ComingFire, ComingFires
 
 

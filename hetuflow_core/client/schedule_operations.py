@@ -7,11 +7,8 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-import msgspec
-
+from hetuflow_core.client.calling import get, pages, segment, send
 from hetuflow_core.client.exchange import Emit, Now, Pause, Plan, Request, Stream
-from hetuflow_core.client.operations import _query as query_of, _segment as segment
-from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.errors import NotFound
 from hetuflow_core.resources import Job, Page
@@ -33,12 +30,14 @@ def schedules(
 ) -> Stream[Schedule]:
     """Schedules by namespace, job and name; fetched page by page as they are iterated over."""
     query = {"namespace": namespace, "job": job, "kind": kind, "enabled": enabled, "limit": page_size}
-    return (yield from _pages("/schedules", query, Page[Schedule]))
+    return (yield from pages("/schedules", query, Page[Schedule]))
 
 
 def schedule(namespace: str, job: str, name: str) -> Plan[Schedule]:
     """The schedule of this name; `NotFound` if there is none."""
-    page = yield from _get("/schedules", Page[Schedule], {"namespace": namespace, "job": job, "name": name})
+    page = yield from get(
+        "/schedules", Page[Schedule], query={"namespace": namespace, "job": job, "name": name}
+    )
     for found in page.items:
         if (found.namespace, found.job, found.name) == (namespace, job, name):
             return found
@@ -49,27 +48,27 @@ def schedule(namespace: str, job: str, name: str) -> Plan[Schedule]:
 
 
 def schedule_by_id(schedule_id: UUID | str) -> Plan[Schedule]:
-    return (yield from _get(f"/schedules/{segment(schedule_id)}", Schedule))
+    return (yield from get(f"/schedules/{segment(schedule_id)}", Schedule))
 
 
 def add_schedule(job_id: UUID, spec: Mapping[str, Any]) -> Plan[Schedule]:
     """Give a job another schedule, written as in its file."""
-    return (yield from _send("POST", "/schedules", Schedule, NewScheduleRequest(job_id, dict(spec))))
+    return (yield from send("POST", "/schedules", Schedule, NewScheduleRequest(job_id, dict(spec))))
 
 
 def change_schedule(schedule_id: UUID | str, changes: Mapping[str, Any]) -> Plan[Schedule]:
     """Merge keys into a schedule; None takes one back to its default."""
-    return (yield from _send("PATCH", f"/schedules/{segment(schedule_id)}", Schedule, dict(changes)))
+    return (yield from send("PATCH", f"/schedules/{segment(schedule_id)}", Schedule, dict(changes)))
 
 
 def enable_schedule(schedule_id: UUID | str) -> Plan[Schedule]:
     """Resume a schedule from now on."""
-    return (yield from _send("POST", f"/schedules/{segment(schedule_id)}/enable", Schedule, repeatable=True))
+    return (yield from send("POST", f"/schedules/{segment(schedule_id)}/enable", Schedule, repeatable=True))
 
 
 def disable_schedule(schedule_id: UUID | str) -> Plan[Schedule]:
     """Let a schedule fire no more; what it has fired goes on."""
-    return (yield from _send("POST", f"/schedules/{segment(schedule_id)}/disable", Schedule, repeatable=True))
+    return (yield from send("POST", f"/schedules/{segment(schedule_id)}/disable", Schedule, repeatable=True))
 
 
 def delete_schedule(schedule_id: UUID | str) -> Plan[None]:
@@ -78,12 +77,12 @@ def delete_schedule(schedule_id: UUID | str) -> Plan[None]:
 
 def enable_job(job_id: UUID | str) -> Plan[Job]:
     """Let a job's schedules fire again, from now on, and people run it."""
-    return (yield from _send("POST", f"/jobs/{segment(job_id)}/enable", Job, repeatable=True))
+    return (yield from send("POST", f"/jobs/{segment(job_id)}/enable", Job, repeatable=True))
 
 
 def disable_job(job_id: UUID | str) -> Plan[Job]:
     """Let nothing new of a job begin; what has been asked for or fired goes on."""
-    return (yield from _send("POST", f"/jobs/{segment(job_id)}/disable", Job, repeatable=True))
+    return (yield from send("POST", f"/jobs/{segment(job_id)}/disable", Job, repeatable=True))
 
 
 def delete_job(job_id: UUID | str) -> Plan[None]:
@@ -107,7 +106,7 @@ def backfill(
     """
     order = "newest_first" if newest_first else "oldest_first"
     request = BackfillRequest(since, until, max_parallel, order, dict(params or {}), dry_run)
-    return (yield from _send("POST", f"/schedules/{segment(schedule_id)}/backfill", Backfill, request))
+    return (yield from send("POST", f"/schedules/{segment(schedule_id)}/backfill", Backfill, request))
 
 
 def backfills(
@@ -115,17 +114,17 @@ def backfills(
 ) -> Stream[Backfill]:
     """Backfills, newest first; fetched page by page as they are iterated over."""
     query = {"namespace": namespace, "schedule_id": schedule_id, "limit": page_size}
-    return (yield from _pages("/backfills", query, Page[Backfill]))
+    return (yield from pages("/backfills", query, Page[Backfill]))
 
 
 def backfill_by_id(backfill_id: UUID | str) -> Plan[Backfill]:
-    return (yield from _get(f"/backfills/{segment(backfill_id)}", Backfill))
+    return (yield from get(f"/backfills/{segment(backfill_id)}", Backfill))
 
 
 def cancel_backfill(backfill_id: UUID | str) -> Plan[Backfill]:
     """Make no more of its tasks, and cancel those that have not ended."""
     path = f"/backfills/{segment(backfill_id)}/cancel"
-    return (yield from _send("POST", path, Backfill, repeatable=True))
+    return (yield from send("POST", path, Backfill, repeatable=True))
 
 
 def follow_backfill(backfill_id: UUID | str) -> Stream[Backfill]:
@@ -141,26 +140,3 @@ def follow_backfill(backfill_id: UUID | str) -> Stream[Backfill]:
         yield Now()
         yield Pause(pause, pause / 10)
         pause = min(2 * pause, _LONGEST_PAUSE)
-
-
-def _get(path: str, expected: type[T], query: Mapping[str, Any] | None = None) -> Plan[T]:
-    answer = yield from answered(Request("GET", path, query_of(query or {}), repeatable=True))
-    return decoded(answer, expected)
-
-
-def _send(
-    method: str, path: str, expected: type[T], body: Any = None, *, repeatable: bool = False
-) -> Plan[T]:
-    encoded = None if body is None else msgspec.json.encode(body)
-    return decoded((yield from answered(Request(method, path, (), encoded, repeatable=repeatable))), expected)
-
-
-def _pages(path: str, query: Mapping[str, Any], expected: type[Page[T]]) -> Stream[T]:
-    cursor: str | None = None
-    while True:
-        page = yield from _get(path, expected, {**query, "cursor": cursor})
-        for item in page.items:
-            yield Emit(item)
-        cursor = page.next_cursor
-        if cursor is None:
-            return

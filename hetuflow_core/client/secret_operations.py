@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
+from hetuflow_core.client.calling import get, pages, post, segment, send
 from hetuflow_core.client.exchange import Plan, Request, Stream
-from hetuflow_core.client.operations import _get, _pages, _post, _segment
-from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.resources import Page
 from hetuflow_core.secret_resources import KeyRotation, Secret, SecretValue
@@ -14,22 +11,22 @@ from hetuflow_core.secret_resources import KeyRotation, Secret, SecretValue
 
 def secrets(*, namespace: str | None = None, page_size: int | None = None) -> Stream[Secret]:
     """What is known of the secrets of a namespace, or of all you may see."""
-    return (yield from _pages("/secrets", {"namespace": namespace, "limit": page_size}, Page[Secret]))
+    return (yield from pages("/secrets", {"namespace": namespace, "limit": page_size}, Page[Secret]))
 
 
 def secret(namespace: str, name: str) -> Plan[Secret]:
     """What is known of a secret, and which jobs use it; `NotFound` if there is none."""
-    return (yield from _get(_path(namespace, name), Secret))
+    return (yield from get(_path(namespace, name), Secret))
 
 
 def set_secret(namespace: str, name: str, value: str) -> Plan[Secret]:
     """Give a secret this value; it is made if there is none, and gets a version if it had another value."""
-    return (yield from _send("PUT", namespace, name, value))
+    return (yield from send("PUT", _path(namespace, name), Secret, SecretValue(value), repeatable=True))
 
 
 def rotate_secret(namespace: str, name: str, value: str) -> Plan[Secret]:
     """Give a secret that is there a new value; `NotFound` if there is none."""
-    return (yield from _send("PATCH", namespace, name, value))
+    return (yield from send("PATCH", _path(namespace, name), Secret, SecretValue(value), repeatable=True))
 
 
 def delete_secret(namespace: str, name: str) -> Plan[None]:
@@ -39,14 +36,8 @@ def delete_secret(namespace: str, name: str) -> Plan[None]:
 
 def rotate_key() -> Plan[KeyRotation]:
     """Encrypt some secrets with the servers' newest key; call it until none remains."""
-    return (yield from _post("/secrets/rotate-key", None, KeyRotation, repeatable=True))
-
-
-def _send(method: str, namespace: str, name: str, value: str) -> Plan[Secret]:
-    body = msgspec.json.encode(SecretValue(value))
-    request = Request(method, _path(namespace, name), (), body, repeatable=True)
-    return decoded((yield from answered(request)), Secret)
+    return (yield from post("/secrets/rotate-key", None, KeyRotation, repeatable=True))
 
 
 def _path(namespace: str, name: str) -> str:
-    return f"/secrets/{_segment(namespace)}/{_segment(name)}"
+    return f"/secrets/{segment(namespace)}/{segment(name)}"

@@ -5,11 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-import msgspec
-
+from hetuflow_core.client.calling import get, pages, post, segment, send
 from hetuflow_core.client.exchange import Plan, Request, Stream
-from hetuflow_core.client.operations import _get, _pages, _post, _segment
-from hetuflow_core.client.problems import decoded
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.resources import Page
 from hetuflow_core.webhook_resources import Webhook, WebhookDelivery, WebhookRedelivery, WebhookRequest
@@ -17,11 +14,11 @@ from hetuflow_core.webhook_resources import Webhook, WebhookDelivery, WebhookRed
 
 def webhooks(*, namespace: str | None = None, page_size: int | None = None) -> Stream[Webhook]:
     """The webhooks of a namespace, or of all you may see."""
-    return (yield from _pages("/webhooks", {"namespace": namespace, "limit": page_size}, Page[Webhook]))
+    return (yield from pages("/webhooks", {"namespace": namespace, "limit": page_size}, Page[Webhook]))
 
 
 def webhook(namespace: str, name: str) -> Plan[Webhook]:
-    return (yield from _get(_path(namespace, name), Webhook))
+    return (yield from get(_path(namespace, name), Webhook))
 
 
 def set_webhook(
@@ -44,8 +41,7 @@ def set_webhook(
         None if receives is None else {"event": receives},
         enabled,
     )
-    request = Request("PUT", _path(namespace, name), (), msgspec.json.encode(asked), repeatable=True)
-    return decoded((yield from answered(request)), Webhook)
+    return (yield from send("PUT", _path(namespace, name), Webhook, asked, repeatable=True))
 
 
 def delete_webhook(namespace: str, name: str) -> Plan[None]:
@@ -58,16 +54,16 @@ def webhook_deliveries(
 ) -> Stream[WebhookDelivery]:
     """What waits to be delivered (`waiting`), and what was given up (`dead`)."""
     path = f"{_path(namespace, name)}/deliveries"
-    return (yield from _pages(path, {"state": state, "limit": page_size}, Page[WebhookDelivery]))
+    return (yield from pages(path, {"state": state, "limit": page_size}, Page[WebhookDelivery]))
 
 
 def redeliver_webhook(namespace: str, name: str, delivery_id: UUID | str | None = None) -> Plan[int]:
     """Have tried again what was given up, one delivery or all of them; how many."""
     path = f"{_path(namespace, name)}/redeliver"
     query = {"delivery_id": None if delivery_id is None else str(delivery_id)}
-    answer = yield from _post(path, None, WebhookRedelivery, query=query, repeatable=True)
+    answer = yield from post(path, None, WebhookRedelivery, query=query, repeatable=True)
     return answer.count
 
 
 def _path(namespace: str, name: str) -> str:
-    return f"/webhooks/{_segment(namespace)}/{_segment(name)}"
+    return f"/webhooks/{segment(namespace)}/{segment(name)}"
