@@ -252,7 +252,8 @@ class HostSettings(Section):
     output_limit: Annotated[
         int,
         Key(
-            "Most bytes a task may write to standard output and error together; then it is ended.",
+            "Most bytes a task may write to standard output and error together; then it is ended. Of a "
+            "daemon counts what was not shipped yet.",
             least=1024,
         ),
     ] = 1024**3

@@ -54,8 +54,9 @@ class Spec:
     # None: no lease binds it.
     lease: float | None = None
     renewed_at: float = 0.0
-    # Most bytes that stdout and stderr may have together.
+    # Most bytes that stdout and stderr may have together; of a rolling log, what is still on the disk.
     output_limit: int | None = None
+    rolling: bool = False
     # Bytes it may have in memory with everything it started, and how much of the CPUs it may use.
     memory: int | None = None
     cpu: float | None = None

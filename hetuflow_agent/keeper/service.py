@@ -182,6 +182,7 @@ class Keeper:
             "boot_id": boot_id(),
             "running": self._table.running,
             "lines_up": True,
+            "rolls": True,
             "cgroup": self._cgroups.entered,
             "controllers": self._cgroups.controllers,
         }

@@ -35,6 +35,7 @@ _KILL_PATIENCE: Final = 10.0
 _STUCK_EVERY: Final = 1.0
 _OUTPUT_EVERY: Final = 1.0
 _MEMORY_EVERY: Final = 0.5
+_BLOCK: Final = 512  # what st_blocks counts in
 
 
 class Table:
@@ -378,5 +379,6 @@ def _size(spec: Spec) -> int:
     total = 0
     for path in (spec.stdout, spec.stderr):
         with suppress(OSError):
-            total += os.stat(path).st_size  # noqa: PTH116  no object for each of many
+            found = os.stat(path)  # noqa: PTH116  no object for each of many
+            total += min(found.st_size, found.st_blocks * _BLOCK) if spec.rolling else found.st_size
     return total

@@ -32,8 +32,9 @@ class Command:
     # None: it may go on without word from the server.
     lease: float | None = None
     renewed_at: float = 0.0
-    # Most bytes that stdout and stderr may have together.
+    # Most bytes that stdout and stderr may have together; of a rolling log, what is still on the disk.
     output_limit: int | None = None
+    rolling: bool = False
     # Bytes it may have in memory with everything it started, and how much of the CPUs it may use.
     memory: int | None = None
     cpu: float | None = None
@@ -43,7 +44,8 @@ class Command:
     # Whether it takes one of our slots, and waits at the keeper while there is none.
     counted: bool = False
 
-    def message(self) -> Message:
+    def message(self, *, rolls: bool = True) -> Message:
+        """`rolls`: the keeper knows rolling logs; to one that does not such a log has no limit."""
         message = {
             "op": "spawn",
             "key": str(self.key),
@@ -58,12 +60,14 @@ class Command:
             "kill_grace": self.kill_grace,
             "lease": self.lease,
             "renewed_at": self.renewed_at,
-            "output_limit": self.output_limit,
+            "output_limit": self.output_limit if rolls or not self.rolling else None,
             "memory": self.memory,
             "cpu": self.cpu,
             "nice": self.nice,
             "user": self.user,
         }
+        if self.rolling and rolls:
+            message["rolling"] = True
         # A keeper of an earlier version that still runs something knows nothing of slots.
         return message | {"counted": True} if self.counted else message
 

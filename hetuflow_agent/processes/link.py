@@ -45,6 +45,8 @@ class Greeting:
     controllers: tuple[str, ...]
     # Whether it lets those wait for which there is no slot.
     lines_up: bool
+    # Whether it knows logs that lose their beginning while they grow.
+    rolls: bool
     # Of everything the keeper knows, by key.
     states: dict[str, wire.Message]
 
@@ -164,6 +166,7 @@ class KeeperLink:
             bool(hello.get("cgroup")),
             tuple(hello.get("controllers", ())),
             bool(hello.get("lines_up")),
+            bool(hello.get("rolls")),
             {state["key"]: state for state in states},
         )
 

@@ -104,6 +104,7 @@ class Processes:
         self.in_group = False
         # Whether it lets commands wait for which there is no slot.
         self.lines_up = False
+        self._rolls = False
         self._slots: int | None = None
         self.limit_means = LimitMeans()
 
@@ -138,7 +139,7 @@ class Processes:
 
     def spawn(self, command: Command) -> Child:
         """Hand it over; what comes of it is told by the child."""
-        request = command.message()
+        request = command.message(rolls=self._rolls)
         child = Child(command.key, self, request)
         self._children[str(command.key)] = child
         self.say(request)
@@ -195,6 +196,7 @@ class Processes:
         self._unclaimed = greeting.states
         self.in_group = greeting.cgroup
         self.lines_up = greeting.lines_up
+        self._rolls = greeting.rolls
         if self._slots is not None:
             self.set_slots(self._slots)
         self.limit_means = LimitMeans(

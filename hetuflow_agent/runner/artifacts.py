@@ -10,7 +10,8 @@ import asyncio
 import os
 import random
 import stat
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -36,6 +37,7 @@ T = TypeVar("T")
 
 _CHUNK_BYTES: Final = 512 * 1024
 _MOST_FILES: Final = 1_000
+_NO_DETOURS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
 # How often a question that finds no server is asked again: several minutes in all.
 _MOST_TRIES: Final = 60
 
@@ -205,27 +207,47 @@ def _write(work: Path, path: str, data: bytes) -> None:
 
 
 def _new(work: Path, path: str) -> BinaryIO:
-    """A file to write to, with the folders it lies in."""
-    root = work.resolve()
-    try:
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactFault("artifact_path", f"{path} cannot be written ({error.strerror}).") from error
-    return _opened(root, path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    """A new file in the place of whatever has this name, with the folders it lies in."""
+    return _opened(work.resolve(), path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def _opened(root: Path, path: str, flags: int) -> BinaryIO:
     """The file, if it is a regular one that really lies below `root`, whatever links are in the way."""
+    real = (root / path).parent.resolve()
+    if not real.is_relative_to(root):
+        raise ArtifactFault("artifact_path", f"{path} does not lie below the work directory.")
+    new = bool(flags & os.O_CREAT)
     try:
-        descriptor = os.open(root / path, flags | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+        with _folder(root, real.relative_to(root).parts, make=new) as folder:
+            name = Path(path).name
+            if new:
+                # Not written into: it may be another name of something elsewhere.
+                with suppress(FileNotFoundError):
+                    os.unlink(name, dir_fd=folder)
+            descriptor = os.open(name, flags | _NO_DETOURS | os.O_NONBLOCK, 0o644, dir_fd=folder)
     except OSError as error:
         raise ArtifactFault("artifact_path", f"{path} cannot be opened ({error.strerror}).") from error
-    # Asked of the open file: the path may lead elsewhere by now.
-    real = Path(f"/proc/self/fd/{descriptor}").readlink()
-    if not real.is_relative_to(root) or not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ArtifactFault("artifact_path", f"{path} does not lie below the work directory.")
-    return os.fdopen(descriptor, "rb" if flags == os.O_RDONLY else "wb")
+        raise ArtifactFault("artifact_path", f"{path} is no regular file.")
+    return os.fdopen(descriptor, "wb" if new else "rb")
+
+
+@contextmanager
+def _folder(root: Path, parts: Sequence[str], *, make: bool) -> Iterator[int]:
+    """The folder below `root`, opened step by step: what becomes a link meanwhile is not followed."""
+    descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=descriptor)
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | _NO_DETOURS, dir_fd=descriptor)
+            os.close(descriptor)
+            descriptor = inner
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _check(path: str) -> None:

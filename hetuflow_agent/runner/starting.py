@@ -189,6 +189,8 @@ def _command(course: Course, plan: Plan) -> Command:
         lease=course.lease if course.bound_to_lease else None,
         renewed_at=course.renewed_at,
         output_limit=course.workshop.output_limit,
+        # A daemon's log has no end; what was shipped of it is given back to the disk.
+        rolling=assignment.slot is not None,
         memory=assignment.resources.memory or None,
         cpu=assignment.resources.cpu or None,
         nice=course.workshop.niceness,

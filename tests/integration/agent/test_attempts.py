@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from hetuflow_agent.keeper.proc import stat_of
+from hetuflow_agent.processes.command import Command
+from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.runner import OnStop
 from hetuflow_core.messages import Assignment, Cancel, Finish, HeartbeatKept, Held, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
@@ -280,6 +282,20 @@ async def test_what_fills_the_disk_with_output_is_ended(bench: Bench) -> None:
     bench.runner._workshop = replace(bench.workshop, output_limit=100_000)
     finish = await finish_of(bench, assignment_of(script="yes | head -c 200000; sleep 600"))
     assert (finish.status, finish.reason) == (Status.FAILED, "output_limit")
+
+
+async def test_the_log_of_a_daemon_rolls(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: list[bool] = []
+    spawn = bench.processes.spawn
+
+    def note(command: Command) -> Child:
+        handed.append(command.rolling)
+        return spawn(command)
+
+    monkeypatch.setattr(bench.processes, "spawn", note)
+    await finish_of(bench, assignment_of(["true"], slot=0))
+    await finish_of(bench, assignment_of(["true"]))
+    assert handed == [True, False]
 
 
 async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -> None:

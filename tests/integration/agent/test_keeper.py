@@ -89,6 +89,13 @@ def launched(folder: Path, version: str) -> Iterator[subprocess.Popen[bytes]]:
             keeper.terminate()
 
 
+class AlteredClock(HostClock):
+    ahead = 0.0
+
+    def boottime(self) -> float:
+        return super().boottime() + self.ahead
+
+
 async def running(child: Child) -> int:
     await wait_until_async(lambda: child.running, what="the process")
     assert child.pid is not None
@@ -484,6 +491,42 @@ def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
     assert (verdict.status, verdict.reason) == (InstanceStatus.LOST, "agent_blocked")
     assert not (folder / "ran").exists()
     journal.close()
+
+
+@pytest.mark.parametrize("rolling", [False, True])
+def test_what_is_no_longer_on_the_disk_does_not_count_for_a_rolling_log(folder: Path, rolling: bool) -> None:
+    """A file with a hole, as it is when its beginning was shipped and given back."""
+    journal = Journal(folder / wire.JOURNAL_NAME)
+    journal.open([])
+    clock = AlteredClock()
+    table = Table(journal, boot_id(), {}, clock, Cgroups(None, folder))
+    task = command(folder, FOR_EVER, output_limit=100_000, rolling=rolling, kill_grace=0.0)
+    with Path(task.stdout).open("wb") as file:
+        file.truncate(10_000_000)
+    table.accept([Spec.read(task.message())])
+    table.run_due(1)
+    clock.ahead = 2.0
+    table.run_due(1)
+    try:
+        assert [one.why for one in table.tasks()] == [None if rolling else "output_limit"]
+        with Path(task.stdout).open("ab") as file:
+            file.write(b"x" * 200_000)
+        clock.ahead = 4.0
+        table.run_due(1)
+        assert [one.why for one in table.tasks()] == ["output_limit"]
+    finally:
+        table.stop_all("cancelled", 0.0)
+        table.run_due(1)
+        table.reap()
+        journal.close()
+
+
+def test_a_keeper_that_knows_no_rolling_logs_is_told_of_no_limit(folder: Path) -> None:
+    task = command(folder, "true", output_limit=100, rolling=True)
+    known, unknown = task.message(), task.message(rolls=False)
+    assert (known["rolling"], known["output_limit"]) == (True, 100)
+    assert ("rolling" in unknown, unknown["output_limit"]) == (False, None)
+    assert command(folder, "true", output_limit=100).message(rolls=False)["output_limit"] == 100
 
 
 def test_the_journal_forgets_and_shrinks(folder: Path) -> None:

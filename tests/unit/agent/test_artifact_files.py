@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import random
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
+from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
-from hetuflow_agent.runner.artifacts import ArtifactFault, FoundFile, find_files
+from hetuflow_agent.gateway_client import Session
+from hetuflow_agent.runner.artifacts import ArtifactCarrier, ArtifactFault, FoundFile, find_files
 from hetuflow_core.artifact_paths import is_pattern, path_fault
+from hetuflow_core.messages import InputFile
+from tests.support.assignments import assignment_of
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.txt", "*.csv", "**/x", ".hidden", "späce name"])
@@ -75,3 +83,46 @@ def test_there_is_an_end_to_how_many_are_kept(work: Path) -> None:
         (work / f"n{number}").touch()
     with pytest.raises(ArtifactFault, match="1000"):
         find_files(work, ["n*"])
+
+
+def test_a_link_to_a_folder_below_is_a_way_to_it(work: Path) -> None:
+    (work / "latest").symlink_to("deep")
+    assert paths(work, "latest/b.txt") == ["latest/b.txt"]
+
+
+async def bring(work: Path, path: str, content: str) -> None:
+    """Have an input written as an attempt does, before it runs."""
+    assignment = assignment_of(["true"])
+    run = replace(assignment.run, inputs=[InputFile(path, content=content)])
+    nobody: Any = None
+    carrier = ArtifactCarrier(nobody, Session(uuid4()), random.Random(1))
+    await carrier.bring_inputs(replace(assignment, run=run), work)
+
+
+async def test_inputs_are_written_with_their_folders_in_the_place_of_what_was_there(work: Path) -> None:
+    await bring(work, "new/folder/in.txt", "hello")
+    await bring(work, "a.txt", "instead")
+    assert (work / "new/folder/in.txt").read_text() == "hello"
+    assert (work / "a.txt").read_text() == "instead"
+
+
+async def test_inputs_change_nothing_outside_whatever_an_earlier_task_has_left(work: Path) -> None:
+    """In a folder of the job's own: a file behind a link must not even be emptied."""
+    (work / "folder").symlink_to("../outside")
+    (work / "name").symlink_to("../secret")
+    os.link(work.parent / "secret", work / "second-name")
+    with pytest.raises(ArtifactFault, match="does not lie below"):
+        await bring(work, "folder/d.txt", "overwritten")
+    with pytest.raises(ArtifactFault, match="does not lie below"):
+        await bring(work, "folder/new/e.txt", "made")
+    await bring(work, "name", "mine")
+    await bring(work, "second-name", "mine")
+    assert (work.parent / "secret").read_text() == "of the host"
+    assert sorted(one.name for one in (work.parent / "outside").iterdir()) == ["d.txt"]
+    assert (work.parent / "outside" / "d.txt").read_text() == "outside"
+    assert (work / "name").read_text() == "mine"
+
+
+async def test_what_cannot_be_written_is_said(work: Path) -> None:
+    with pytest.raises(ArtifactFault, match=r"deep cannot be opened \(Is a directory\)"):
+        await bring(work, "deep", "a folder is in the way")
