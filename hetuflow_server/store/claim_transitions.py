@@ -15,6 +15,7 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
 from hetuflow_server.store.records import Claimable, Claimed, Recipient
 
 RESERVATION = timedelta(seconds=10)
@@ -47,7 +48,7 @@ _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attemp
 
 # What tasks have to say to whoever runs them: most say nothing. They are read on their own, by one array
 # within the partitions of their ids: joined to the rows, each row would look for all of them.
-_RESERVE = """
+_RESERVE = f"""
 WITH i AS (
 UPDATE sched_task_instance i
 SET status = 'reserved', token = c.token, claim_no = claim_no + 1,
@@ -56,13 +57,13 @@ SET status = 'reserved', token = c.token, claim_no = claim_no + 1,
     reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[], %(recipients)s::integer[])
   WITH ORDINALITY AS c(id, token, recipient, place)
-WHERE i.id = c.id AND i.status = 'pending'
+WHERE {by_key("i.id", "c.id")} AND {STATUS_BY_ID} = 'pending'
 RETURNING c.place, i.claim_no, i.reserved_until)
 SELECT place, claim_no, reserved_until, NULL::uuid, NULL::jsonb, NULL, NULL, NULL::jsonb FROM i
 UNION ALL
 SELECT NULL, NULL, NULL, id, params, traceparent, flow_node, flow_context FROM sched_task
 WHERE id = ANY(%(task_id)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
-  AND (params <> '{}' OR traceparent IS NOT NULL OR flow_node IS NOT NULL OR flow_context IS NOT NULL)"""
+  AND (params <> '{{}}' OR traceparent IS NOT NULL OR flow_node IS NOT NULL OR flow_context IS NOT NULL)"""
 
 _ALREADY_RESERVED = f"""
 SELECT {_CLAIMED}, t.params, t.traceparent, t.flow_node, t.flow_context, i.request_id

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from hetuflow_server.store.columns import Int, transpose
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.phrases import STATUS_BY_ID
+from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +123,16 @@ _NOTE_READINESS = f"""
 WITH named AS MATERIALIZED (
   SELECT i.schedule_id, i.slot, n.ready
   FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(ready)s::boolean[]) AS n(id, token, ready)
-  JOIN sched_task_instance i ON i.id = n.id AND i.token = n.token AND {STATUS_BY_ID} = 'running'),
+  JOIN sched_task_instance i ON {by_key("i.id", "n.id")} AND i.token = n.token
+    AND {STATUS_BY_ID} = 'running'),
 said AS (
   SELECT d.schedule_id, d.slot, named.ready
-  FROM named JOIN sched_daemon_slot d ON d.schedule_id = named.schedule_id AND d.slot = named.slot
+  FROM named
+  JOIN sched_daemon_slot d ON {by_key("d.schedule_id", "named.schedule_id")} AND d.slot = named.slot
   WHERE (d.ready_since IS NOT NULL) <> named.ready
   ORDER BY d.schedule_id, d.slot FOR UPDATE OF d)
 UPDATE sched_daemon_slot d SET ready_since = CASE WHEN said.ready THEN clock_timestamp() END
-FROM said WHERE d.schedule_id = said.schedule_id AND d.slot = said.slot
+FROM said WHERE {by_key("d.schedule_id", "said.schedule_id")} AND d.slot = said.slot
 RETURNING d.namespace_id"""
 
 

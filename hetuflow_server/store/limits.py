@@ -14,6 +14,7 @@ from typing import Any
 from hetuflow_core.limits import UNLIMITED, Scope
 from hetuflow_core.resources import Limit
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.phrases import by_key
 
 _LIST = """
 SELECT n.name AS namespace, l.scope AS name, l.max, l.in_use
@@ -198,10 +199,10 @@ def _own_arrays(own: Sequence[OwnLimit]) -> dict[str, Any]:
     }
 
 
-_FREE = """
+_FREE = f"""
 SELECT l.namespace_id, l.scope, l.max - l.in_use AS free
 FROM unnest(%(namespaces)s::integer[], %(scopes)s::text[]) AS w(namespace_id, scope)
-JOIN sched_limit l USING (namespace_id, scope)"""
+JOIN sched_limit l ON {by_key("l.namespace_id", "w.namespace_id")} AND {by_key("l.scope", "w.scope")}"""
 
 # A key has the max of its job; what else has no row is not limited.
 _NEW_MAX = f"""CASE WHEN w.scope LIKE 'key:%%' THEN coalesce(
@@ -220,15 +221,17 @@ ORDER BY w.namespace_id, w.scope
 ON CONFLICT (namespace_id, scope) DO UPDATE SET in_use = l.in_use + excluded.in_use
 RETURNING namespace_id, scope, l.max - l.in_use AS free"""
 
-_GIVE_BACK = """
+_GIVE_BACK = f"""
 WITH returned AS MATERIALIZED (
   SELECT l.namespace_id, l.scope, r.returned
   FROM unnest(%(namespaces)s::integer[], %(scopes)s::text[], %(counts)s::integer[])
          AS r(namespace_id, scope, returned)
-  JOIN sched_limit l USING (namespace_id, scope)
-  ORDER BY l.namespace_id, l.scope FOR NO KEY UPDATE OF l)
+  JOIN sched_limit l
+    ON {by_key("l.namespace_id", "r.namespace_id")} AND {by_key("l.scope", "r.scope")}
+  ORDER BY r.namespace_id, r.scope FOR NO KEY UPDATE OF l)
 UPDATE sched_limit l SET in_use = greatest(0, l.in_use - r.returned)
-FROM returned r WHERE l.namespace_id = r.namespace_id AND l.scope = r.scope
+FROM returned r
+WHERE {by_key("l.namespace_id", "r.namespace_id")} AND {by_key("l.scope", "r.scope")}
 RETURNING l.namespace_id, l.scope, l.max - l.in_use AS free"""
 
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from hetuflow_server.store.arrays import Uuids
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import by_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +44,13 @@ SELECT instance_id, claim_no, stream, length, truncated FROM sched_log_length
 WHERE instance_id = ANY(%(ids)s::uuid[]) ORDER BY instance_id, claim_no, stream FOR UPDATE"""
 
 # Chunks one after the other by the clock: readers go on behind the last time they have seen.
-_APPEND = """
+_APPEND = f"""
 WITH grown AS (
   UPDATE sched_log_length l SET length = n.length, truncated = n.truncated, updated_at = clock_timestamp()
   FROM unnest(%(of_instance_id)s::uuid[], %(of_claim_no)s::integer[], %(of_stream)s::text[],
               %(of_length)s::bigint[], %(of_truncated)s::boolean[])
     AS n(instance_id, claim_no, stream, length, truncated)
-  WHERE l.instance_id = n.instance_id AND l.claim_no = n.claim_no AND l.stream = n.stream)
+  WHERE {by_key("l.instance_id", "n.instance_id")} AND l.claim_no = n.claim_no AND l.stream = n.stream)
 INSERT INTO sched_log_chunk (created_at, instance_id, claim_no, stream, start_offset, byte_length, data)
 SELECT clock_timestamp(), instance_id, claim_no, stream, start_offset, byte_length, data
 FROM unnest(%(instance_id)s::uuid[], %(claim_no)s::integer[], %(stream)s::text[], %(start_offset)s::bigint[],

@@ -12,6 +12,16 @@ from typing import Final
 # while few rows are claimed would otherwise go through all claimed ones, and be kept when there are many.
 STATUS_BY_ID: Final = "coalesce(i.status, '')"
 
+
+def by_key(column: str, value: str) -> str:
+    """Return `column = value` in a form that can only be looked up for each value.
+
+    A plain equality may also be met by going through the whole index, which is the best plan while the table
+    is empty, and is kept when there are many rows.
+    """
+    return f"{column} = ANY(ARRAY[{value}])"
+
+
 # Which schedules name calendars; it has to be written as it is in the index that only those are in.
 NAMES_CALENDARS: Final = """spec->'calendar' <> '{"exclude": [], "include": []}'"""
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from hetuflow_core.fairness import Head
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.phrases import STATUS_BY_ID
+from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
 from hetuflow_server.store.records import ProgressNote
 
 # A loose index scan: one probe per head, however many rows wait behind it.
@@ -87,19 +87,21 @@ SET lease_until = CASE WHEN i.status = 'running'
     reserved_until = CASE WHEN i.status = 'reserved'
                           THEN greatest(clock_timestamp(), i.due_at) + %(reservation)s END
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
-WHERE i.id = h.id AND i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')
+WHERE {by_key("i.id", "h.id")} AND i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')
 RETURNING i.id, i.token, i.status = 'running' AS running, i.cancel_requested"""
 
 _LOOK_UP = f"""
 SELECT i.id, i.token, i.status = 'running' AS running, i.cancel_requested
-FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token) JOIN sched_task_instance i USING (id)
+FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
+JOIN sched_task_instance i ON {by_key("i.id", "h.id")}
 WHERE i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')"""
 
 _ADOPT = f"""
 UPDATE sched_task_instance i
 SET session_id = %(session_id)s, lease_until = clock_timestamp() + make_interval(secs => i.lease_ms / 1000.0)
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
-WHERE i.id = h.id AND i.token = h.token AND i.agent_id = %(agent_id)s AND {STATUS_BY_ID} = 'running'
+WHERE {by_key("i.id", "h.id")} AND i.token = h.token AND i.agent_id = %(agent_id)s
+  AND {STATUS_BY_ID} = 'running'
 RETURNING i.id"""
 
 _CANCELS = """
@@ -276,10 +278,10 @@ async def overdue(connection: Connection, namespace_id: int, most: int) -> list[
     return list(rows.scalars())
 
 
-_NOTE_PROGRESS = """
+_NOTE_PROGRESS = f"""
 UPDATE sched_task_instance i SET progress = n.progress::jsonb
 FROM unnest(%(instance_id)s::uuid[], %(token)s::uuid[], %(progress)s::text[]) AS n(id, token, progress)
-WHERE i.id = n.id AND i.token = n.token AND i.status = 'running'"""
+WHERE {by_key("i.id", "n.id")} AND i.token = n.token AND {STATUS_BY_ID} = 'running'"""
 
 
 async def note_progress(connection: Connection, notes: Sequence[ProgressNote]) -> None:

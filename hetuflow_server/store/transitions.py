@@ -15,7 +15,7 @@ from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import Uuids
 from hetuflow_server.store.columns import field_names, transpose
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.phrases import SHARED_COLUMNS, STATUS_BY_ID
+from hetuflow_server.store.phrases import SHARED_COLUMNS, STATUS_BY_ID, by_key
 from hetuflow_server.store.records import Ended, Ending, Freed, TaskChange
 from hetuflow_server.store.upstreams import FOLLOWED
 
@@ -24,8 +24,8 @@ UPDATE sched_task_instance i
 SET status = 'running', started_at = clock_timestamp(), reserved_until = NULL, request_id = NULL,
     lease_until = clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
-WHERE i.id = r.id AND i.token = r.token AND {STATUS_BY_ID} = 'reserved' AND NOT i.cancel_requested
-  AND i.reserved_until > clock_timestamp()
+WHERE {by_key("i.id", "r.id")} AND i.token = r.token AND {STATUS_BY_ID} = 'reserved'
+  AND NOT i.cancel_requested AND i.reserved_until > clock_timestamp()
 RETURNING i.id"""
 
 
@@ -42,9 +42,8 @@ SET status = 'pending', token = NULL, agent_id = NULL, session_id = NULL, reques
 {which} AND {status} AND NOT i.cancel_requested
 RETURNING i.id, i.namespace_id, i.placement_id, i.concurrency_key, true"""
 
-_HELD = (
-    "FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token) WHERE i.id = r.id AND i.token = r.token"
-)
+_HELD = f"""FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
+WHERE {by_key("i.id", "r.id")} AND i.token = r.token"""
 _RELEASE = _RELEASE_WHERE.format(which=_HELD, status=f"{STATUS_BY_ID} IN ('reserved', 'running')")
 _RELEASE_UNSTARTED = _RELEASE_WHERE.format(which=_HELD, status=f"{STATUS_BY_ID} = 'reserved'")
 _RELEASE_EXPIRED = _RELEASE_WHERE.format(
@@ -112,7 +111,7 @@ WITH r AS (
     AS r(id, r_token, r_status, exit_code, signal, reason, message, r_started_at, r_finished_at, output,
          usage)),
 ended AS (
-  DELETE FROM sched_task_instance i USING r WHERE i.id = r.id AND {{guard}}
+  DELETE FROM sched_task_instance i USING r WHERE {by_key("i.id", "r.id")} AND {{guard}}
   RETURNING i.*, r.r_token, r.r_status, r.exit_code, r.signal, r.reason, r.message, r.r_started_at,
             r.r_finished_at, r.output, r.usage),
 moved AS (
@@ -148,28 +147,29 @@ _END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 # An end in success asks nothing: the task is written, which locks it, and the instance moves. What this does
 # not end (because its task has ended, is not where its id says, or belongs to a flow, whose run has to be
 # locked first) is left to `finish`. Both are met in the order of their ids, and no instance before all tasks.
+# What is found is sorted apart (OFFSET 0), or an index of that order would be gone through to find it.
 # The range of ids leaves out partitions. Said plainly it would look like a good way to find the rows, on
 # tables that are almost empty when the plan is made, and be gone through once for each of them.
-_WITHIN = "t.id >= %(first)s AND (t.id < %(last)s OR t.id = %(last)s)"
+_WITHIN = "(t.id > %(first)s OR t.id = %(first)s) AND (t.id < %(last)s OR t.id = %(last)s)"
 _SUCCEED = f"""
 WITH r AS MATERIALIZED (
-  SELECT i.task_id, r.* FROM unnest(
+  SELECT * FROM (SELECT i.task_id, r.* FROM unnest(
       %(instance_id)s::uuid[], %(token)s::uuid[], %(exit_code)s::integer[], %(signal)s::smallint[],
       %(reason)s::text[], %(message)s::text[], %(started_at)s::timestamptz[], %(finished_at)s::timestamptz[],
       %(output)s::text[], %(usage)s::text[])
     AS r(id, r_token, exit_code, signal, reason, message, r_started_at, r_finished_at, output, usage)
-  JOIN sched_task_instance i USING (id)
+  JOIN sched_task_instance i ON {by_key("i.id", "r.id")}
   WHERE i.token = r.r_token AND i.flow_run_id IS NULL AND {STATUS_BY_ID} IN ('reserved', 'running')
-  ORDER BY i.task_id),
+  OFFSET 0) found ORDER BY task_id),
 written AS (
   UPDATE sched_task t
   SET status = 'succeeded', reason = r.reason, attempts = t.attempts + 1, exit_code = r.exit_code,
       output = r.output::jsonb, finished_at = clock_timestamp()
-  FROM r WHERE t.id = r.task_id AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')
+  FROM r WHERE {by_key("t.id", "r.task_id")} AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')
   RETURNING r.*),
 ended AS (
   DELETE FROM sched_task_instance i USING (SELECT * FROM written ORDER BY id) AS r
-  WHERE i.id = r.id AND i.token = r.r_token AND {STATUS_BY_ID} IN ('reserved', 'running')
+  WHERE {by_key("i.id", "r.id")} AND i.token = r.r_token AND {STATUS_BY_ID} IN ('reserved', 'running')
   RETURNING i.*, 'succeeded' AS r_status, r.r_token, r.exit_code, r.signal, r.reason, r.message,
             r.r_started_at, r.r_finished_at, r.output, r.usage),
 moved AS (
@@ -307,7 +307,7 @@ FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::int
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
             %(due_at)s::timestamptz[], %(output)s::text[])
   AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
-WHERE t.id = c.id AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')"""
+WHERE {by_key("t.id", "c.id")} AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')"""
 
 
 async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:
