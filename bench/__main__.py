@@ -128,6 +128,8 @@ def run(options: Options) -> Results:
 
 
 def _measure(name: str, context: Context, results: Results) -> None:
+    if not context.system.come_to_rest():
+        context.say(f"{name}: PostgreSQL is still busy with what came before")
     began, load = time.monotonic(), os.getloadavg()[0]
     try:
         figure = FIGURES[name](context)

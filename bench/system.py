@@ -37,6 +37,7 @@ T = TypeVar("T")
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 _COMMAND_SECONDS = 300.0
+_REST_SECONDS = 60.0
 _TAIL_LINES = 15
 _REPOSITORY = Path(__file__).resolve().parent.parent
 # Given to the server too, so that both know what is complete.
@@ -163,6 +164,21 @@ class System:
         return "\n".join(
             [line for line in lines if '"level":"error"' in line.replace(" ", "")][-_TAIL_LINES:]
         )
+
+    def come_to_rest(self, seconds: float = _REST_SECONDS) -> bool:
+        """Have PostgreSQL write and clean up what came before; whether it had come to its end by then.
+
+        The next figure would be measured beside the checkpoint and the vacuum of the one before.
+        """
+        working = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'autovacuum worker'"
+        deadline = time.monotonic() + seconds
+        with psycopg.connect(self._database_url, autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
+            while connection.execute(working).fetchone() != (0,):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.1)
+        return True
 
     def await_idle(self, seconds: float) -> None:
         """Wait until nothing is queued or running."""

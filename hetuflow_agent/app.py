@@ -60,6 +60,8 @@ from hetuflow_core.runtime.tls import Trust
 _CLOSING: Final = 6.0
 # Emptied folders that wait for the next tasks: a burst of short ones needs this many at most.
 _SPARE_FOLDERS: Final = 128
+# Made ahead: work that comes while little goes on finds its folder there.
+_READY_FOLDERS: Final = 2
 
 
 def build_agent(
@@ -92,7 +94,7 @@ def build_agent(
 
     run_as = usable_users(host.run_as)
     data = DataDirectory(host.data_dir, passable=bool(run_as))
-    spares = SpareFolders(data.spare, most=_SPARE_FOLDERS)
+    spares = SpareFolders(data.spare, most=_SPARE_FOLDERS, ready=_READY_FOLDERS)
     outbox = Outbox(data.records)
     timers = Timers(clock)
     on_stop = OnStop(host.on_stop)

@@ -83,6 +83,8 @@ class KeptFolders:
             self.sweep()
         else:
             directory.remove()
+        if self._spares is not None:
+            self._spares.replenish()
 
     def sweep(self) -> int:
         """Remove what the rules no longer keep; how many that were. Blocks, so it is for a thread."""

@@ -28,9 +28,11 @@ class SpareFolders:
 
     name = "spare folders"
 
-    def __init__(self, folder: Path, *, most: int) -> None:
+    def __init__(self, folder: Path, *, most: int, ready: int = 0) -> None:
+        """`ready`: so many are made ahead, for work that is not to wait until its folder is made."""
         self._folder = folder
         self._most = most
+        self._ready = ready
         self._numbers = count()
         self._spares: deque[str] = deque()
 
@@ -39,6 +41,7 @@ class SpareFolders:
         await asyncio.to_thread(remove_tree, self._folder)
         with suppress(OSError):  # then nothing is kept, and nothing is missed
             self._folder.mkdir(0o700)
+        await asyncio.to_thread(self.replenish)
 
     async def stop(self) -> None:
         self._spares.clear()
@@ -70,6 +73,16 @@ class SpareFolders:
             return False
         self._spares.append(spare)
         return True
+
+    def replenish(self) -> None:
+        """Make as many as are to be ready: not all are had back. Blocks, so it is for a thread."""
+        while len(self._spares) < self._ready:
+            spare = str(self._folder / str(next(self._numbers)))
+            try:
+                ClaimDirectory(Path(spare)).make(parents=False)
+            except OSError:  # whoever needs one is told, when it is made for them
+                return
+            self._spares.append(spare)
 
 
 def _renewed(root: Path) -> bool:

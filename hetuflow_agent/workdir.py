@@ -83,10 +83,10 @@ class ClaimDirectory:
         """Where a file of it is, without an object for each: asked many times for every task."""
         return f"{self.root}/{name}"
 
-    def make(self) -> None:
+    def make(self, *, parents: bool = True) -> None:
         """Make it anew; an earlier attempt to make it may have left something."""
         try:
-            self.root.mkdir(0o700, parents=True)
+            self.root.mkdir(0o700, parents=parents)
         except FileExistsError:
             self.remove()
             self.root.mkdir(0o700)

@@ -7,13 +7,17 @@ import contextvars
 import signal
 from collections.abc import Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from hetuflow_agent.processes.command import Exit
 
 
 class LoopExecution:
-    """Ends as soon as it is told to: there is nothing it would have to put in order first."""
+    """Ends as soon as it is told to: there is nothing it would have to put in order first.
+
+    Whatever files it has opened are closed when it has ended, and it starts nothing that could live on.
+    """
 
     def __init__(self, work: Coroutine[Any, Any, Exit], *, name: str) -> None:
         self._loop = asyncio.get_running_loop()
@@ -21,7 +25,7 @@ class LoopExecution:
 
     async def wait(self) -> Exit:
         await asyncio.wait({self._task})
-        return Exit() if self._task.cancelled() else self._task.result()
+        return replace(Exit() if self._task.cancelled() else self._task.result(), deserted=True)
 
     async def end(self, grace: float) -> Exit:  # noqa: ARG002  nothing to wait for
         self._task.cancel()

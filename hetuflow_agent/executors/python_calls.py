@@ -44,7 +44,10 @@ class TaskKilled(BaseException):
 
 
 class FunctionCall:
-    """One function with its arguments, and what becomes of its result."""
+    """One function with its arguments, and what becomes of its result.
+
+    Its files are ours: what it has started, threads or processes, was given none of them.
+    """
 
     def __init__(
         self,
@@ -68,15 +71,16 @@ class FunctionCall:
                 end = self._succeed(self.function(**self._arguments))
             except BaseException as error:  # noqa: BLE001  whatever it is, it is the task's
                 end = self._fail(error)
-        return replace(end, cpu_seconds=round(time.thread_time() - began, 3))
+        return replace(end, cpu_seconds=round(time.thread_time() - began, 3), deserted=True)
 
     async def run_async(self) -> Exit:
         with self._streams.current():
             entered(self.context)
             try:
-                return self._succeed(await self.function(**self._arguments))
+                end = self._succeed(await self.function(**self._arguments))
             except BaseException as error:  # noqa: BLE001  whatever it is, it is the task's
-                return self._fail(error)
+                end = self._fail(error)
+        return replace(end, deserted=True)
 
     def close(self) -> None:
         self._streams.close()

@@ -23,11 +23,14 @@ _BRIEF: Final = 0.5
 async def watch(course: Course) -> Exit | None:
     """How it ended; None when it goes on without us."""
     if course.child is not None:
-        return await _watch_kept(course, course.child)
+        kept = await _watch_kept(course, course.child)
+        course.deserted = kept is not None and kept.deserted
+        return kept
     if course.execution is None:
         raise RuntimeError("There is nothing to watch.")
     end = await _watch_own(course, course.execution)
     course.execution.close()
+    course.deserted = end.deserted
     return end
 
 
@@ -52,9 +55,7 @@ async def _watch_kept(course: Course, child: Child) -> Exit | None:
         if recall is not None:
             recall.cancel()
     course.started_at = course.server_ms(child.started)
-    end = child.exit.result()
-    course.deserted = end.deserted
-    return end
+    return child.exit.result()
 
 
 async def _watch_own(course: Course, execution: Execution) -> Exit:

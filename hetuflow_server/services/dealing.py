@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -27,6 +27,11 @@ from hetuflow_server.store.records import Claimable
 # Whom to give a row: the least loaded of a sample, not of ten thousand.
 _SAMPLE = 20
 _ANYWHERE = Requirements()
+# Nobody suits better than the best possible score, and nobody has less to do than nothing.
+_BEST = (-1.0, 0.0)
+
+# The score, the better the lower; the latest due time of what it may take; who it is.
+_Seat = tuple[float, datetime, Asker]
 
 
 class Dealer:
@@ -85,10 +90,15 @@ class Dealer:
         return grants
 
     def _table(self, row: Claimable, room: WaitingRoom, now: datetime) -> _Table:
-        """Judge once who may take rows like this one; the order in which they came decides between equals."""
+        """Return who may take rows like this one; the order in which they came decides between equals."""
+        asked = self._asked(row.placement_id)
+        return _Table(self._seats(row, asked, room, now), asked, row.namespace_id)
+
+    def _seats(
+        self, row: Claimable, asked: Requirements, room: WaitingRoom, now: datetime
+    ) -> Iterator[_Seat]:
+        """Judge them one by one, as they are looked at: of ten thousand who wait a few are."""
         suitability, placement_id, target = self._suitability, row.placement_id, row.target_agent_id
-        asked = self._asked(placement_id)
-        seats = []
         for asker in room.takers(row.namespace_id, placement_id, target):
             if asker.hungry:
                 score, delay = suitability.score(placement_id, asker.facts), timedelta(0)
@@ -97,9 +107,7 @@ class Dealer:
                     missed = discomfort(asked.anti_affinity, asker.running.get(row.namespace_id, ()))
                     score -= missed
                     delay = suitability.delay(placement_id, asker.facts) + LONGEST_DELAY * missed
-                due_by = latest_due(now, prefetch=asker.prefetch, delay=delay)
-                seats.append((-score, due_by, asker))
-        return _Table(seats, asked, row.namespace_id)
+                yield -score, latest_due(now, prefetch=asker.prefetch, delay=delay), asker
 
     def _asked(self, placement_id: int) -> Requirements:
         """What a class asks of an agent beside what verdicts are kept for."""
@@ -137,14 +145,11 @@ class _Hands:
 class _Table:
     """Who may take the rows of one class, and what a row of it asks for."""
 
-    def __init__(
-        self, seats: list[tuple[float, datetime, Asker]], asked: Requirements, namespace_id: int
-    ) -> None:
-        self._seats = seats
+    def __init__(self, coming: Iterator[_Seat], asked: Requirements, namespace_id: int) -> None:
+        self._seated: list[_Seat] = []
+        self._coming = coming
         self._asked = asked
         self._namespace_id = namespace_id
-        # Nobody can be better than this.
-        self._best = (min((seat[0] for seat in seats), default=0.0), 0.0)
 
     def choose(self, row: Claimable, hands: _Hands) -> Asker | None:
         """The best suited, then least loaded of a sample of those who have room for it."""
@@ -152,7 +157,7 @@ class _Table:
         best: tuple[float, float] | None = None
         chosen = None
         seen = full = 0
-        for score, due_by, asker in self._seats:
+        for score, due_by, asker in self._in_order():
             count = given.get(asker, 0)
             if count >= asker.free:
                 full += 1
@@ -163,10 +168,16 @@ class _Table:
                 if best is None or rank < best:
                     best, chosen = rank, asker
                 seen += 1
-                if seen == _SAMPLE or rank == self._best:
+                if seen == _SAMPLE or rank == _BEST:
                     break
         if full:
-            self._seats = [seat for seat in self._seats if given.get(seat[2], 0) < seat[2].free]
+            self._seated = [seat for seat in self._seated if given.get(seat[2], 0) < seat[2].free]
         if chosen is not None:
             hands.take(row, chosen, asked)
         return chosen
+
+    def _in_order(self) -> Iterator[_Seat]:
+        yield from self._seated
+        for seat in self._coming:
+            self._seated.append(seat)
+            yield seat

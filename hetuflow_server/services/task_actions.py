@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
@@ -99,6 +100,8 @@ class TaskActions:
                 note_tasks(version, new)
                 made = Made(version, new, await birth_transitions.create(connection, new, first, last=True))
             self._hints.give(arrivals(first))
+            # Whoever waits for this is given it while the answer is put together, not after.
+            await asyncio.sleep(0)
             return made
         return await self._run_in_steps(principal, version, requests, new)
 

@@ -217,6 +217,26 @@ async def waiting(agent: Agent, server: Server, agent_id: UUID) -> asyncio.Task[
     return polling
 
 
+async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tuple[Server, Server]) -> None:
+    """What is left of the answer is put together while the database works on the claim."""
+    here, _ = servers
+    agent, _ = await an_agent(here)
+    polling = asyncio.create_task(agent.poll(1))
+    rounds: list[None] = []
+    round_ = here.services.dispatcher._round
+
+    async def noted() -> bool:
+        rounds.append(None)
+        return await round_()
+
+    await wait_until_async(lambda: len(here.services.dispatcher._waiting) == 1, what="the poll to wait")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here.services.dispatcher, "_round", noted)
+        await run_a_job(here)
+        assert len(rounds) == 1
+        assert len((await asyncio.wait_for(polling, 20)).assignments) == 1
+
+
 @pytest.mark.parametrize("where", ["the same server", "another server"])
 async def test_a_cancel_reaches_its_agent_by_a_hint_alone(servers: tuple[Server, Server], where: str) -> None:
     here, there = servers

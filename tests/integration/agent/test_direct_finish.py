@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.python import PythonExecutor
+from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
@@ -42,6 +44,32 @@ async def test_what_is_over_at_once_is_reported_without_a_start(python_bench: Be
     assert finish.started_at is not None
     assert (await python_bench.desk.result_of(bad.instance_id)).status is Status.FAILED
     assert python_bench.desk.started == []
+
+
+@pytest.mark.parametrize(
+    ("function", "kwargs", "made"),
+    [("add", {"a": 1}, 1), ("speak_async", {"who": "x"}, 1), ("fail", {"message": "no"}, 3)],
+)
+async def test_the_folder_of_a_call_is_used_again(
+    python_bench: Bench, function: str, kwargs: dict[str, Any], made: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Making one takes longer than the call does; what a failed one has left is kept for people to see."""
+    bench, seen = python_bench, list[ClaimDirectory]()
+    bench.kept.keep_seconds = 3_600.0
+    make = ClaimDirectory.make
+
+    def note(directory: ClaimDirectory) -> None:
+        seen.append(directory)
+        make(directory)
+
+    monkeypatch.setattr(ClaimDirectory, "make", note)
+    for _ in range(3):
+        one = call(function, **kwargs)
+        bench.runner.accept([one])
+        await bench.desk.result_of(one.instance_id)
+        await wait_until_async(partial(bench.workshop.shipper.drained, one.token))
+        await bench.workshop.shipper.taken([one.token])
+    assert len(seen) == made
 
 
 async def test_what_lasts_commits_its_start_meanwhile(python_bench: Bench, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_agent.kept_folders import KeptFolders
+from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_core.runtime.timers import Timers
@@ -93,3 +94,12 @@ def test_one_that_was_put_aside_in_an_earlier_life_stays_there(shelf: Shelf) -> 
     shelf.dispose("a", size=3)
     shelf.folders.dispose(ClaimDirectory(shelf.data.instances / "a"), failed=True)
     assert shelf.kept() == ["a"]
+
+
+async def test_a_folder_that_is_not_had_back_is_made_up_for(tmp_path: Path) -> None:
+    shelf, spares = Shelf(tmp_path), SpareFolders(tmp_path / "spare", most=2, ready=1)
+    shelf.folders._spares = spares
+    await spares.start()
+    assert spares.take(ClaimDirectory(tmp_path / "first"))
+    shelf.dispose("a", size=3, failed=False)
+    assert spares.take(ClaimDirectory(tmp_path / "second"))

@@ -121,3 +121,19 @@ async def test_spares_of_an_earlier_life_are_not_trusted(shelf: Shelf) -> None:
     later = SpareFolders(shelf.root / "spare", most=MOST)
     await later.start()
     assert not later.take(ClaimDirectory(shelf.root / "b"))
+
+
+async def test_some_are_ready_from_the_start_and_again_once_they_are_gone(tmp_path: Path) -> None:
+    spares = SpareFolders(tmp_path / "spare", most=MOST, ready=2)
+    await spares.start()
+    claims = [ClaimDirectory(tmp_path / name) for name in "abc"]
+    assert [spares.take(one) for one in claims] == [True, True, False]
+    assert all({path.name for path in one.root.iterdir()} == {"work", *TASK_FILES} for one in claims[:2])
+    spares.replenish()
+    spares.replenish()
+    assert [path.name for path in (tmp_path / "spare").iterdir()] != []
+    assert [spares.take(claims[2]), spares.take(ClaimDirectory(tmp_path / "d"))] == [True, True]
+    assert not spares.take(ClaimDirectory(tmp_path / "e")), "no more than are to be ready"
+    await spares.stop()
+    spares.replenish()
+    assert not (tmp_path / "spare").exists(), "nothing is made after the end"

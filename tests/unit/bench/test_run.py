@@ -33,7 +33,7 @@ def measured_so_far(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[lis
 
     @contextmanager
     def system() -> Iterator[SimpleNamespace]:
-        yield SimpleNamespace(server_errors=lambda: "what the server said")
+        yield SimpleNamespace(server_errors=lambda: "what the server said", come_to_rest=lambda: False)
 
     monkeypatch.setattr(program, "System", system)
     monkeypatch.setattr(program, "inspect_machine", lambda _system, _load: MACHINE)
@@ -54,6 +54,7 @@ def test_what_cannot_be_measured_is_told_and_the_rest_is(
     shown = capsys.readouterr()
     assert "b could not be measured: nothing moved" in shown.out
     assert str(file) in shown.err
+    assert shown.err.count("PostgreSQL is still busy") == 3, "asked before each"
 
 
 def test_a_run_in_which_all_was_measured_succeeds(measured_so_far: list[list[str]], tmp_path: Path) -> None:

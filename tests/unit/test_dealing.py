@@ -1,0 +1,121 @@
+"""Who is dealt which row: the best suited and least loaded of a sample, however many wait."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from hetuflow_core.placement import AgentFacts, Requirements, Resources, requirements_from
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.services.askers import Asker
+from hetuflow_server.services.dealing import Dealer
+from hetuflow_server.services.placement_classes import PlacementClass, PlacementClasses
+from hetuflow_server.services.suitability import Suitability
+from hetuflow_server.services.waiting_room import WaitingRoom
+from hetuflow_server.store.records import Claimable
+
+NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
+SLOTS = 10
+PLAIN, PICKY, LARGE = 1, 2, 3
+
+
+class CountingSuitability(Suitability):
+    """Counts how many were looked at."""
+
+    looks = 0
+
+    def score(self, placement_id: int, agent: AgentFacts) -> float:
+        self.looks += 1
+        return super().score(placement_id, agent)
+
+
+class Room:
+    def __init__(self) -> None:
+        classes = PlacementClasses()
+        preferred = [{"weight": 1, "key": "disk", "operator": "In", "values": ["ssd"]}]
+        classes._known = {
+            PLAIN: PlacementClass(Requirements()),
+            PICKY: PlacementClass(requirements_from({"affinity": {"preferred": preferred}})),
+            LARGE: PlacementClass(Requirements(resources=Resources(cpu=2))),
+        }
+        self.suitability = CountingSuitability(SystemClock(), classes)
+        self.waiting = WaitingRoom(self.suitability.fits)
+        self.dealer = Dealer(self.suitability, classes)
+
+    def wait(self, *, free: int = SLOTS, resources: Resources | None = None, **facts: Any) -> Asker:
+        about = AgentFacts(agent_id=uuid4(), version=1, slots=SLOTS, capacity=Resources(cpu=64), **facts)
+        asker = Asker(about, uuid4(), uuid4(), frozenset({1}), free, SLOTS, timedelta(0))
+        asker.free_resources = resources or Resources()
+        asker.hungry = True
+        self.waiting.enter(asker)
+        self.suitability.note([about])
+        return asker
+
+    def deal(self, *rows: Claimable) -> list[Asker]:
+        return [asker for _, asker in self.dealer.deal(rows, self.waiting, NOW)]
+
+
+def a_row(placement: int = PLAIN, *, due_in: float = -60, target: UUID | None = None) -> Claimable:
+    due_at = NOW + timedelta(seconds=due_in)
+    return Claimable(
+        uuid4(), uuid4(), 1, placement, 500, due_at, None, target, uuid4(), 1, 1, due_at, 300_000, None
+    )
+
+
+@pytest.fixture
+async def room() -> Room:
+    return Room()
+
+
+@pytest.mark.parametrize(("free", "looks"), [(SLOTS, 1), (SLOTS - 1, 20)])
+async def test_a_row_costs_a_sample_however_many_wait(room: Room, free: int, looks: int) -> None:
+    """Of idle ones the first will do; else twenty are compared."""
+    waiting = [room.wait(free=free) for _ in range(500)]
+    assert room.deal(a_row()) == waiting[:1], "whoever came first, of equals"
+    assert room.suitability.looks == looks
+
+
+async def test_the_least_loaded_of_the_sample_is_chosen(room: Room) -> None:
+    for _ in range(18):
+        room.wait(free=2)
+    best, _, beyond = room.wait(free=5), room.wait(free=4), room.wait(free=SLOTS)
+    assert room.deal(a_row()) == [best], "the one beyond the sample is not looked at"
+    room.waiting.leave(best)
+    assert room.deal(a_row()) == [beyond]
+
+
+async def test_rows_go_round_and_nobody_gets_more_than_was_asked_for(room: Room) -> None:
+    waiting = [room.wait(free=2) for _ in range(30)]
+    dealt = room.deal(*(a_row() for _ in range(70)))
+    assert {asker: dealt.count(asker) for asker in waiting} == dict.fromkeys(waiting, 2)
+
+
+async def test_one_that_suits_better_is_chosen_over_one_with_less_to_do(room: Room) -> None:
+    room.wait(free=SLOTS)
+    suits = room.wait(free=1, labels={"disk": "ssd"})
+    assert room.deal(a_row(PICKY)) == [suits]
+    room.waiting.leave(suits)
+    assert room.deal(a_row(PICKY, due_in=-1)) == [], "the other lets it go first for a moment"
+    assert len(room.deal(a_row(PICKY, due_in=-60))) == 1
+
+
+async def test_what_an_agent_was_dealt_counts_for_the_rest_of_the_batch(room: Room) -> None:
+    small, large = room.wait(resources=Resources(cpu=3)), room.wait(resources=Resources(cpu=6))
+    dealt = room.deal(*(a_row(LARGE) for _ in range(9)))
+    assert (dealt.count(small), dealt.count(large)) == (1, 3)
+
+
+async def test_work_bound_to_an_agent_waits_for_that_one(room: Room) -> None:
+    room.wait()
+    bound = room.wait(free=1)
+    assert room.deal(a_row(target=bound.agent_id), a_row(target=uuid4())) == [bound]
+
+
+async def test_what_is_not_due_yet_goes_to_those_who_take_work_ahead(room: Room) -> None:
+    room.wait()
+    ahead = room.wait()
+    ahead.prefetch = timedelta(seconds=2)
+    assert room.deal(a_row(due_in=1), a_row(due_in=3)) == [ahead]
