@@ -23,6 +23,7 @@ from hetuflow_agent.gateway_client import BlockingGateway, Correspondent, Gatewa
 from hetuflow_agent.heartbeat import Heartbeat
 from hetuflow_agent.host_resources import host_resources
 from hetuflow_agent.host_usage import HostMeter
+from hetuflow_agent.keeper.cgroups import NO_CGROUPS
 from hetuflow_agent.keeper.service import INIT
 from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.live_settings import LiveSettings
@@ -229,7 +230,7 @@ def become_keeper(host: HostSettings, agent: Sequence[str]) -> NoReturn:
     """Go on as the keeper of this folder, with the agent as its child; the keeper ends as the agent does."""
     folder = host.data_dir.absolute()
     make_private(folder)
-    options = [] if host.cgroups == "auto" else ["--no-cgroups"]
+    options = [] if host.cgroups == "auto" else [NO_CGROUPS]
     argv = keeper_program(folder, __version__, options)
     os.execv(argv[0], [*argv, INIT, *agent])  # noqa: S606  our own program
 

@@ -284,7 +284,7 @@ class Agent(AgentSummary, frozen=True):
     executors: list[str] = []
     # Users of its host that tasks may run as, beside its own.
     run_as: list[str] = []
-    # How tasks are held to what they ask for: {memory: cgroup or rlimit, cpu: cgroup or null}.
+    # How tasks are held to what they ask for: {memory: cgroup or rlimit, cpu: cgroup, affinity or null}.
     limit_means: dict[str, str | None] | None = None
     created_at: datetime | None = None
     registered_at: datetime | None = None

@@ -14,7 +14,10 @@ agent has said that it knows. An agent that was killed or replaced finds its wor
     service.py    the event loop around them
     companion.py  the agent as the keeper's child, where the keeper is the first process
     cgroups.py    control groups, where there are some
+    limits.py     how a task is held to what it may use
+    cpus.py       which CPUs that are, where there are no control groups
     leftovers.py  what a keeper that was killed has left running
+    guard.py      the process that ends it if nobody else does
     proc.py       what /proc tells
 
 Only the standard library is imported here: the keeper starts with `python -I -S`, in a few milliseconds and

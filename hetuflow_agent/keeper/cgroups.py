@@ -17,6 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+# Said to a keeper that is to make none.
+NO_CGROUPS: Final = "--no-cgroups"
+
 _SUBGROUP: Final = "agent"
 _CONTROLLERS: Final = ("memory", "cpu")
 _CPU_PERIOD: Final = 100_000

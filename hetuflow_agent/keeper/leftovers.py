@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from hetuflow_agent.keeper.proc import (
     stat_of,
     tree,
 )
+from hetuflow_agent.keeper.record import Task
 
 _GRACE: Final = 2.0
 _LOOK_EVERY: Final = 0.02
@@ -30,6 +31,13 @@ class Leftover:
 
     identity: Identity | None
     marker: str
+
+
+def leftovers_of(tasks: Iterable[Task], boot_id: str) -> list[Leftover]:
+    """Of those that were not seen to their end and may still run: not those of an earlier boot."""
+    return [
+        Leftover(task.identity, task.marker) for task in tasks if not task.over and task.boot_id == boot_id
+    ]
 
 
 def end_leftovers(leftovers: Collection[Leftover]) -> int:

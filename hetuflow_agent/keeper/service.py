@@ -7,7 +7,6 @@ the journal, where the keeper of the next agent finds it.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import selectors
@@ -21,12 +20,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_agent.keeper import wire
-from hetuflow_agent.keeper.cgroups import Cgroups, cgroups_here
+from hetuflow_agent.keeper.cgroups import NO_CGROUPS, Cgroups, cgroups_here
 from hetuflow_agent.keeper.clock import HostClock, KeeperClock
 from hetuflow_agent.keeper.companion import Companion
 from hetuflow_agent.keeper.connections import Connection
+from hetuflow_agent.keeper.folder_lock import lock_folder
+from hetuflow_agent.keeper.guard import Guard, post_guard
 from hetuflow_agent.keeper.journal import Journal
-from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
+from hetuflow_agent.keeper.leftovers import end_leftovers, leftovers_of
 from hetuflow_agent.keeper.proc import boot_id
 from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.table import Table
@@ -183,6 +184,7 @@ class Keeper:
             "running": self._table.running,
             "lines_up": True,
             "rolls": True,
+            "pins": True,
             "cgroup": self._cgroups.entered,
             "controllers": self._cgroups.controllers,
         }
@@ -234,8 +236,8 @@ def main(arguments: Sequence[str]) -> int:
     folder, version = Path(arguments[0]), arguments[1]
     own = arguments[: arguments.index(INIT)] if INIT in arguments else arguments
     companion = Companion(arguments[len(own) + 1 :]) if len(own) < len(arguments) else None
-    cgroups = cgroups_here(folder, wanted="--no-cgroups" not in own)
-    if not _lock(folder):
+    cgroups = cgroups_here(folder, wanted=NO_CGROUPS not in own)
+    if lock_folder(folder) is None:
         if companion is not None:
             _log("Another keeper has this folder: stop that agent first.", folder=str(folder))
         return EXIT_ALREADY_KEPT
@@ -244,11 +246,14 @@ def main(arguments: Sequence[str]) -> int:
     journal = Journal(folder / wire.JOURNAL_NAME)
     known = journal.load()
     _give_up_lost(known, cgroups)
+    # Outside of the group it may have to kill.
+    guard = _post_guard(folder, [each for each in own if each == NO_CGROUPS])
     cgroups.enter()
     journal.open(known.values())
     clock = HostClock()
     table = Table(journal, boot_id(), known, clock, cgroups)
     table.companion = companion
+    table.guard = guard
     if companion is not None:
         _close_input()
     with _listen(folder) as listener:
@@ -257,18 +262,20 @@ def main(arguments: Sequence[str]) -> int:
             _say_ready()
         keeper.run()
         (folder / wire.SOCKET_NAME).unlink(missing_ok=True)
+    if guard is not None:
+        guard.dismiss()
     cgroups.leave()
     return companion.exit_code or 0 if companion is not None else 0
 
 
-def _lock(folder: Path) -> bool:
-    """One keeper per folder; the lock goes with the process."""
-    lock = os.open(folder / wire.LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+def _post_guard(folder: Path, options: list[str]) -> Guard | None:
+    if os.getpid() == 1:
+        return None  # with the first process everything ends
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+        return post_guard(folder, options)
+    except OSError as error:
+        _log("There is no guard: what runs is not ended if the keeper is killed.", error=str(error))
+        return None
 
 
 def _become_subreaper() -> None:
@@ -278,10 +285,10 @@ def _become_subreaper() -> None:
 def _give_up_lost(known: dict[str, Task], cgroups: Cgroups) -> None:
     """A keeper before us was killed: nobody can know how what it ran would have ended, so it is ended."""
     unfinished = [task for task in known.values() if not task.over]
-    orphaned = [task for task in unfinished if task.boot_id == boot_id()]
+    orphaned = leftovers_of(unfinished, boot_id())
     if orphaned:
         cgroups.kill_left()
-        ended = end_leftovers([Leftover(task.identity, task.marker) for task in orphaned])
+        ended = end_leftovers(orphaned)
         _log("An earlier keeper was killed; what it ran is lost.", tasks=len(orphaned), processes=ended)
     for task in unfinished:
         task.phase = Phase.LOST

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import math
 import os
-import resource
 import signal
 from collections.abc import Container, Iterable
 from contextlib import suppress
@@ -19,9 +18,12 @@ from typing import Any, Final
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import KeeperClock
 from hetuflow_agent.keeper.companion import Companion
+from hetuflow_agent.keeper.cpus import Cpus
 from hetuflow_agent.keeper.family import kill_family, leaves_nobody, look, signal_group
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT
+from hetuflow_agent.keeper.guard import Guard
 from hetuflow_agent.keeper.journal import Journal
+from hetuflow_agent.keeper.limits import Limits, written
 from hetuflow_agent.keeper.proc import resident_bytes, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
@@ -35,7 +37,6 @@ _KILL_PATIENCE: Final = 10.0
 _STUCK_EVERY: Final = 1.0
 _OUTPUT_EVERY: Final = 1.0
 _MEMORY_EVERY: Final = 0.5
-_BLOCK: Final = 512  # what st_blocks counts in
 
 
 class Table:
@@ -48,7 +49,7 @@ class Table:
         cgroups: Cgroups,
     ) -> None:
         self._journal = journal
-        self._cgroups = cgroups
+        self._limits = Limits(cgroups, Cpus(os.sched_getaffinity(0)))
         self._clock = clock
         self._boot_id = boot_id
         self._tasks = known
@@ -62,6 +63,8 @@ class Table:
         self.news = News()
         # A child that is no task: the agent itself, where the keeper is the first process.
         self.companion: Companion | None = None
+        # Another such child: who ends what runs if we are killed.
+        self.guard: Guard | None = None
 
     @property
     def running(self) -> int:
@@ -194,6 +197,8 @@ class Table:
             if task is None:
                 if self.companion is not None and found.si_pid == self.companion.pid:
                     self.companion.note_end(status, now)
+                if self.guard is not None and found.si_pid == self.guard.pid:
+                    self.guard = None
                 continue
             del self._by_pid[found.si_pid]
             task.main_gone = True
@@ -212,9 +217,8 @@ class Table:
             self._end(task, {**task.exit, "deserted": deserted})
 
     def _known_children(self) -> Container[int]:
-        if self.companion is None or self.companion.pid is None:
-            return self._by_pid
-        return {*self._by_pid, self.companion.pid}
+        others = (each.pid for each in (self.companion, self.guard) if each is not None)
+        return {*self._by_pid, *(pid for pid in others if pid is not None)}
 
     def _start(self, task: Task, now: float) -> None:
         spec = task.spec
@@ -234,21 +238,8 @@ class Table:
         task.phase = Phase.RUNNING
         self._by_pid[pid] = task
         self._note(task, urgent=False)
-        self._confine(task, spec, pid)
+        self._limits.impose(task, spec, pid)
         self._watch(task, now)
-
-    def _confine(self, task: Task, spec: Spec, pid: int) -> None:
-        """Directly after the start, which is sooner than the program can do anything of weight."""
-        with suppress(OSError):
-            if spec.nice:
-                os.setpriority(os.PRIO_PROCESS, pid, spec.nice)
-        if spec.memory is None and spec.cpu is None:
-            return
-        task.memory_in_group = self._cgroups.confine(task.key, pid, memory=spec.memory, cpu=spec.cpu)
-        if spec.memory is not None and not task.memory_in_group:
-            with suppress(OSError, ValueError):
-                # Of each process by itself, at once; the whole is looked at from time to time.
-                resource.prlimit(pid, resource.RLIMIT_DATA, (spec.memory, spec.memory))
 
     def _watch(self, task: Task, now: float) -> None:
         """Do what the time asks for, and arrange for the next look."""
@@ -269,7 +260,7 @@ class Table:
             self._begin_end(task, Why.LEASE_LOST, self._fenced_at(task, KILL_AT))
         elif spec.timeout is not None and now >= started_at + spec.timeout:
             self._begin_end(task, Why.TIMED_OUT, now + spec.kill_grace)
-        elif spec.output_limit is not None and now > started_at and _size(spec) > spec.output_limit:
+        elif spec.output_limit is not None and now > started_at and written(spec) > spec.output_limit:
             self._begin_end(task, Why.OUTPUT_LIMIT, now + spec.kill_grace)
         elif spec.memory is not None and not task.memory_in_group and self._memory(task) > spec.memory:
             # As the kernel does it: at once.
@@ -332,8 +323,7 @@ class Table:
         self._leave(task)
 
     def _end(self, task: Task, how: dict[str, Any]) -> None:
-        limited = task.spec is not None and (task.spec.memory is not None or task.spec.cpu is not None)
-        if (limited and self._cgroups.settle(task.key)) or task.why == Why.MEMORY_LIMIT:
+        if self._limits.lift(task) or task.why == Why.MEMORY_LIMIT:
             how = {**how, "oom": True}
         task.phase, task.exit, task.spec = Phase.ENDED, how, None
         task.seen.clear()
@@ -373,12 +363,3 @@ class Table:
 def _exit_of(status: int) -> dict[str, Any]:
     code = os.waitstatus_to_exitcode(status)
     return {"exit_code": code} if code >= 0 else {"signal": -code}
-
-
-def _size(spec: Spec) -> int:
-    total = 0
-    for path in (spec.stdout, spec.stderr):
-        with suppress(OSError):
-            found = os.stat(path)  # noqa: PTH116  no object for each of many
-            total += min(found.st_size, found.st_blocks * _BLOCK) if spec.rolling else found.st_size
-    return total

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 import structlog
 
 from hetuflow_agent.keeper import wire
+from hetuflow_agent.keeper.cgroups import NO_CGROUPS
 from hetuflow_core.errors import HostBlocked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
@@ -47,6 +48,8 @@ class Greeting:
     lines_up: bool
     # Whether it knows logs that lose their beginning while they grow.
     rolls: bool
+    # Whether it lets a task use as many CPUs as it asks for, where no control group says how much of them.
+    pins: bool
     # Of everything the keeper knows, by key.
     states: dict[str, wire.Message]
 
@@ -57,7 +60,7 @@ def keeper_program(folder: Path, version: str, options: Sequence[str]) -> list[s
 
 class KeeperLink:
     def __init__(self, folder: Path, *, session: str, version: str, cgroups: bool = True) -> None:
-        self._options = () if cgroups else ("--no-cgroups",)
+        self._options = () if cgroups else (NO_CGROUPS,)
         self._folder = folder
         self._session = session
         self._version = version
@@ -167,6 +170,7 @@ class KeeperLink:
             tuple(hello.get("controllers", ())),
             bool(hello.get("lines_up")),
             bool(hello.get("rolls")),
+            bool(hello.get("pins")),
             {state["key"]: state for state in states},
         )
 

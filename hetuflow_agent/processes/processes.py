@@ -201,7 +201,7 @@ class Processes:
             self.set_slots(self._slots)
         self.limit_means = LimitMeans(
             memory="cgroup" if "memory" in greeting.controllers else "rlimit",
-            cpu="cgroup" if "cpu" in greeting.controllers else None,
+            cpu="cgroup" if "cpu" in greeting.controllers else "affinity" if greeting.pins else None,
         )
         log.info(
             "Connected to the keeper.",
@@ -209,7 +209,8 @@ class Processes:
             running=greeting.running,
             # Without a group what a killed keeper leaves is searched for, as far as it can be found.
             found_by="cgroup" if greeting.cgroup else "environment",
-            limits_by=list(greeting.controllers) or "rlimit",
+            memory_by=self.limit_means.memory,
+            cpu_by=self.limit_means.cpu,
         )
 
     async def _listen(self) -> None:

@@ -22,7 +22,7 @@ class LimitMeans(msgspec.Struct, frozen=True):
 
     # `cgroup`: by the kernel, as a whole; `rlimit`: each process, and the whole by looking.
     memory: str | None = None
-    # `cgroup` or nothing.
+    # `cgroup`: a share of all CPUs; `affinity`: so many of them, whole ones; or nothing.
     cpu: str | None = None
 
 

@@ -36,6 +36,7 @@ def agent_details(agent: AgentDetail) -> list[Block]:
         ("executors", ", ".join(agent.executors) or None),
         ("runs tasks as", ", ".join(agent.run_as) or None),
         ("limits", _limits(agent.limit_means)),
+        ("host", _host(agent.host_usage)),
         ("version", agent.version),
         ("registered", agent.registered_at),
         ("last seen", agent.last_seen_at),
@@ -100,6 +101,17 @@ def _limits(means: Mapping[str, str | None] | None) -> str | None:
         return None
     said = [f"{name} by {how}" if how else f"{name} not limited" for name, how in means.items()]
     return ", ".join(said)
+
+
+def _host(usage: Mapping[str, Any] | None) -> str | None:
+    """How busy it was when it said so last."""
+    if usage is None:
+        return None
+    free, total, disk = (
+        f"{usage[name] / 1024**3:.1f}" for name in ("memory_available", "memory_total", "disk_free")
+    )
+    busy = f"cpu {usage['cpu_percent']:.0f} %, load {usage['load']}"
+    return f"{busy}, {free} of {total} GiB memory free, {disk} GiB disk free"
 
 
 def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Cell]]:

@@ -17,7 +17,7 @@ from hetuflow_server.store.connection import Connection
 _MOST_INSTANCES = 500
 
 _COLUMNS = f"""a.id, a.name, a.status, a.slots, a.labels, a.capabilities, a.version, a.last_seen_at,
-       a.created_at, a.registered_at, a.session_id IS NOT NULL AS has_session,
+       a.host_usage, a.created_at, a.registered_at, a.session_id IS NOT NULL AS has_session,
        a.session_id IS NOT NULL AND {REACHABLE} AS reachable,
        (SELECT count(*) FROM sched_task_instance i WHERE i.agent_id = a.id) AS in_use"""
 

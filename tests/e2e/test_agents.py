@@ -102,6 +102,7 @@ def test_an_agent_is_shown_with_what_it_holds(lone_server: System, labelled: Han
     [
         (m.LimitMeans("rlimit", None), "memory by rlimit, cpu not limited"),
         (m.LimitMeans("cgroup", "cgroup"), "memory by cgroup, cpu by cgroup"),
+        (m.LimitMeans("rlimit", "affinity"), "memory by rlimit, cpu by affinity"),
         (None, None),
     ],
 )

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from hetuflow_agent.keeper import wire
+from hetuflow_agent.keeper import guard as guarding, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
 from hetuflow_agent.keeper.journal import Journal
@@ -89,6 +89,13 @@ def launched(folder: Path, version: str) -> Iterator[subprocess.Popen[bytes]]:
             keeper.terminate()
 
 
+def guard_of(keeper: int) -> int:
+    (guard,) = (
+        one for one in psutil.Process(keeper).children() if "guard_main.py" in " ".join(one.cmdline())
+    )
+    return guard.pid
+
+
 class AlteredClock(HostClock):
     ahead = 0.0
 
@@ -107,11 +114,23 @@ def pid_of(processes: Processes) -> int:
     return processes.keeper_pid
 
 
-async def test_without_control_groups_only_memory_is_limited(folder: Path) -> None:
+async def test_without_control_groups_a_task_has_so_many_cpus_and_says_so(folder: Path) -> None:
+    """The first and the third get different ones: the second had given its own back."""
+    here = os.sched_getaffinity(0)
+    if len(here) < 2:
+        pytest.skip("there is nothing to choose from on this computer")
     processes = Processes(folder, session="s", version="1", end_on_stop=True, cgroups=False)
     await processes.start()
     try:
-        assert processes.limit_means == LimitMeans(memory="rlimit", cpu=None)
+        assert processes.limit_means == LimitMeans(memory="rlimit", cpu="affinity")
+        first = await running(processes.spawn(command(folder, FOR_EVER, cpu=0.5)))
+        assert (await processes.spawn(command(folder, "true", cpu=1.0)).exit).exit_code == 0
+        third = await running(processes.spawn(command(folder, FOR_EVER, cpu=0.5)))
+        anywhere = await running(processes.spawn(command(folder, FOR_EVER, cpu=float(len(here)))))
+        cpus = [os.sched_getaffinity(pid) for pid in (first, third)]
+        assert [len(one) for one in cpus] == [1, 1]
+        assert cpus[0] != cpus[1]
+        assert os.sched_getaffinity(anywhere) == here
     finally:
         await processes.stop()
 
@@ -308,12 +327,57 @@ async def test_when_the_keeper_is_killed_its_processes_go_and_are_lost(folder: P
         assert known.exit.result().exit_code == 5
 
 
+@pytest.mark.parametrize("cgroups", [True, False])
+async def test_killed_while_no_agent_is_there_the_keeper_takes_everything_along(
+    folder: Path, cgroups: bool
+) -> None:
+    """Nobody comes any more: no lease and no timeout would be kept."""
+    processes = Processes(folder, session="s", version="1", cgroups=cgroups)
+    await processes.start()
+    # In a group even what has lost its parent, its session and its environment is found.
+    hidden = "env -i " if processes.in_group else ""
+    task = command(folder, f"(setsid {hidden}sleep 600 & echo $!); exec sleep 600")
+    pid, keeper = await running(processes.spawn(task)), pid_of(processes)
+    grandchild = int(await wait_until_async(lambda: Path(task.stdout).exists() and text_of(task.stdout)))
+    await processes.stop()
+    guard = guard_of(keeper)
+    os.kill(keeper, signal.SIGKILL)
+    await wait_until_async(lambda: gone(pid) and gone(grandchild) and gone(guard), timeout=30)
+    async with agent(folder) as second:
+        child = second.adopt(task.key)
+        assert child is not None
+        assert child.exit.result() == Exit(lost="keeper_lost")
+
+
+async def test_the_guard_goes_with_its_keeper_and_touches_nothing_of_the_next(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarding, "_PATIENCE", 0.0)
+    task = command(folder, FOR_EVER)
+    async with agent(folder) as processes:
+        pid, guard = await running(processes.spawn(task)), guard_of(pid_of(processes))
+        # As it is when the next keeper was quicker: it holds the folder, and what runs is its own.
+        assert guarding.stand_in(folder, cgroups=False) == 0
+        assert not gone(pid)
+        processes.end_on_stop = True
+    await wait_until_async(lambda: gone(guard), timeout=30)
+
+
+async def test_a_killed_guard_is_no_loss_to_what_runs(folder: Path) -> None:
+    async with agent(folder, end=True) as processes:
+        guard = guard_of(pid_of(processes))
+        os.kill(guard, signal.SIGKILL)
+        end = await processes.spawn(command(folder, "exit 3")).wait()
+        assert (end.exit_code, end.deserted) == (3, True)
+
+
 async def test_both_killed_the_next_pair_finds_everything(folder: Path) -> None:
-    """No agent there when the keeper dies: its processes live on until somebody comes, and no longer."""
+    """With its guard, and no agent there: its processes live on until somebody comes, and no longer."""
     task = command(folder, FOR_EVER)
     async with agent(folder) as first:
         pid = await running(first.spawn(task))
         keeper = pid_of(first)
+    os.kill(guard_of(keeper), signal.SIGKILL)
     os.kill(keeper, signal.SIGKILL)
     await wait_until_async(lambda: gone(keeper))
     assert not gone(pid)

@@ -1,0 +1,12 @@
+"""`python -I -S .../keeper/guard_main.py FOLDER [--no-cgroups]`: the guard of that folder's keeper."""
+
+import sys
+from pathlib import Path
+
+# Isolated from everything that is installed, so the way to our own package has to be told.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from hetuflow_agent.keeper.guard import main
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
