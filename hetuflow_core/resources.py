@@ -130,9 +130,25 @@ class Task(msgspec.Struct, frozen=True):
     map_index: int | None = None
 
 
+class LateResult(msgspec.Struct, frozen=True):
+    """What an agent said of an attempt that had ended without it, or was another's: it changed nothing."""
+
+    instance_id: UUID
+    agent: str | None
+    reported_at: datetime
+    status: str
+    exit_code: int | None = None
+    signal: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    output: dict[str, Any] | None = None
+
+
 class TaskDetail(Task, frozen=True):
     # Oldest first.
     instances: list[TaskInstance] = []
+    # The first twenty.
+    late_results: list[LateResult] = []
 
 
 class Artifact(msgspec.Struct, frozen=True):

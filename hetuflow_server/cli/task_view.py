@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hetuflow_core.durations import format_size
-from hetuflow_core.resources import Task, TaskDetail, TaskInstance
+from hetuflow_core.resources import LateResult, Task, TaskDetail, TaskInstance
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.structured import as_line
 
@@ -65,7 +65,12 @@ def details(task: TaskDetail) -> list[Block]:
     ]
     # What there is nothing to say about is left out, as far as nobody would miss it.
     sheet = Sheet([(name, cell) for name, cell in entries if cell is not None])
-    return [sheet, _attempts(task.instances)] if task.instances else [sheet]
+    blocks: list[Block] = [sheet]
+    if task.instances:
+        blocks.append(_attempts(task.instances))
+    if task.late_results:
+        blocks.append(_late(task.late_results))
+    return blocks
 
 
 def _node(task: Task) -> str | None:
@@ -112,6 +117,32 @@ def _attempts(instances: Sequence[TaskInstance]) -> Table:
         Column("WHY"),
     ]
     return Table(columns, [_attempt(instance) for instance in instances])
+
+
+def _late(results: Sequence[LateResult]) -> Table:
+    """Results that came too late: what runs twice is seen here."""
+    columns = [
+        Column("CAME TOO LATE", Kind.TIME),
+        Column("INSTANCE", Kind.ID),
+        Column("STATUS", Kind.STATUS),
+        Column("AGENT"),
+        Column("EXIT", Kind.NUMBER),
+        Column("SIGNAL", Kind.NUMBER),
+        Column("WHY"),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            one.reported_at,
+            str(one.instance_id),
+            one.status,
+            one.agent,
+            one.exit_code,
+            one.signal,
+            ", ".join(part for part in (one.reason, one.message) if part),
+        ]
+        for one in results
+    ]
+    return Table(columns, rows)
 
 
 def _attempt(instance: TaskInstance) -> list[Cell]:

@@ -17,6 +17,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.coalescing import Coalescer
+from hetuflow_server.services.eviction import Eviction
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import agent_commands, agents as agent_store, queue
 from hetuflow_server.store.agents import AgentCapabilities, AgentSession
@@ -48,6 +49,7 @@ class AgentSessions:
         self._hints = hints
         self._settler = settler
         self._clock = clock
+        self._eviction = Eviction(database, hints, settler)
         self._newcomer = AgentStatus.PENDING if require_approval else AgentStatus.ONLINE
         self._seen: set[UUID] = set()
         self._hosts: dict[UUID, m.HostUsage] = {}
@@ -92,12 +94,14 @@ class AgentSessions:
         if released.ended:
             news.update(map(namespace_topic, credential.namespaces.values()))
         self._hints.give(news)
+        evicted = await self._eviction.evict(agent_id, [parse_taint(taint) for taint in asked.taints])
         log.info(
             "An agent registered.",
             agent=asked.name,
             status=status.value,
             adopted=len(adopted),
             released=len(released.ended),
+            evicted=evicted,
         )
         return m.Registered(
             agent_id=agent_id,

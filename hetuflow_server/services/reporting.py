@@ -23,6 +23,7 @@ from hetuflow_server.store import (
     claim_transitions,
     daemon_transitions,
     flow_runs,
+    late_reports,
     queue,
     tasks as task_store,
     transitions,
@@ -198,7 +199,7 @@ class Reporting:
         late = [(agent, r) for agent, r in reports if stored.get(r.instance_id) != r.token]
         for agent in {agent for agent, _ in late}:
             kept = [self._late(report) for one, report in late if one == agent]
-            await task_store.keep_late_reports(connection, agent, kept)
+            await late_reports.keep(connection, agent, kept)
         return {(report.instance_id, report.token) for _, report in late}
 
     def _late(self, report: m.Finish) -> tuple[UUID, UUID, UUID, str]:

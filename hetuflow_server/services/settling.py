@@ -34,7 +34,7 @@ from hetuflow_server.store import (
     tasks as task_store,
     transitions,
 )
-from hetuflow_server.store.attempt_transitions import TERMINATED
+from hetuflow_server.store.attempt_transitions import EVICTED, TERMINATED
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.records import Ended, Ending, Freed, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
@@ -48,6 +48,8 @@ DEADLINE = GiveUpReason.DEADLINE.value
 _RUNNING = InstanceStatus.RUNNING
 # Why the engine itself has asked for an end; whatever else asked was a person.
 _PURPOSES = frozenset({OVERLAP, *EndReason})
+# Why an attempt was asked to end and not its task, and what that makes of it.
+_OF_ATTEMPTS = {TERMINATED: InstanceStatus.FAILED, EVICTED: InstanceStatus.LOST}
 _TASK_STATUS_AFTER = {
     InstanceStatus.SUCCEEDED: TaskStatus.SUCCEEDED,
     InstanceStatus.SKIPPED: TaskStatus.SKIPPED,
@@ -88,6 +90,7 @@ class Settler:
         self._versions = versions
         self._following = Following(versions)
         self._capacity = capacity
+        self.classes = capacity.classes
         self.daemon_slots = DaemonSlots(versions, capacity.classes, rng)
         self._clock = clock
         self._rng = rng
@@ -158,7 +161,7 @@ class Settler:
         await transitions.lock_instances(connection, ids)
         asked = await transitions.request_cancel(connection, ids)
         if asked:
-            await attempt_transitions.unmark_terminated(connection, list(asked))
+            await attempt_transitions.unmark(connection, list(asked))
         agents = {id_: agent for id_, agent in asked.items() if agent is not None}
         flows = [id_ for id_, agent in asked.items() if agent is None]
         settled = await self.settle(
@@ -175,11 +178,26 @@ class Settler:
 
     async def terminate(self, connection: Connection, task_id: UUID, instance_id: UUID) -> Settled:
         """Ask the agent of a claimed instance to end it; its locked task is then tried again if it may be."""
+        return await self._ask_to_end(connection, task_id, instance_id, TERMINATED)
+
+    async def evict(self, connection: Connection, instance_id: UUID) -> Settled:
+        """Ask the agent of a running instance to end it: its task runs elsewhere, if losses allow it."""
+        await self._lock_runs(connection, [instance_id])
+        tasks = await task_store.lock_tasks_of(connection, [instance_id])
+        live = (await task_store.live_instances(connection, ids=[instance_id])).get(instance_id)
+        # Whoever wants the whole task to end, or this attempt, has said so before.
+        if live is None or live.task_id not in tasks or live.status != _RUNNING or live.cancel_requested:
+            return Settled()
+        return await self._ask_to_end(connection, live.task_id, instance_id, EVICTED)
+
+    async def _ask_to_end(
+        self, connection: Connection, task_id: UUID, instance_id: UUID, reason: str
+    ) -> Settled:
         await transitions.lock_instances(connection, [instance_id])
         asked = await transitions.request_cancel(connection, [instance_id])
         agents = {id_: agent for id_, agent in asked.items() if agent is not None}
         if agents:
-            await attempt_transitions.mark_terminated(connection, task_id)
+            await attempt_transitions.mark_to_end(connection, [task_id], reason)
         return Settled(asked=agents, hints={agent_topic(agent) for agent in agents.values()})
 
     async def release(self, connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Settled:
@@ -307,17 +325,18 @@ def _ended_by_deadline(task: LockedTask) -> bool:
 
 def _cancelled(task: LockedTask, instance: LiveInstance) -> bool:
     """Whether somebody wants the whole task to end, and not only this attempt."""
-    return instance.cancel_requested and task.reason != TERMINATED
+    return instance.cancel_requested and task.reason not in _OF_ATTEMPTS
 
 
 def _classified(ending: Ending, instance: LiveInstance, task: LockedTask, version: JobVersion) -> Ending:
     """An exit code the job calls a skip is no failure; a cancel says when the deadline asked for it.
 
-    An attempt that somebody has terminated has failed, however its agent calls it.
+    An attempt that somebody has terminated has failed, and one that had to leave its agent is lost, however
+    its agent calls it.
     """
-    terminated = instance.cancel_requested and task.reason == TERMINATED
-    if terminated and ending.status in {InstanceStatus.CANCELLED, InstanceStatus.FAILED}:
-        return structs.replace(ending, status=InstanceStatus.FAILED, reason=TERMINATED)
+    meant = _OF_ATTEMPTS.get(task.reason or "") if instance.cancel_requested else None
+    if meant is not None and ending.status in {InstanceStatus.CANCELLED, InstanceStatus.FAILED}:
+        return structs.replace(ending, status=meant, reason=task.reason)
     if ending.status is InstanceStatus.FAILED and ending.exit_code in version.skip_exit_codes:
         return structs.replace(ending, status=InstanceStatus.SKIPPED)
     if ending.status is InstanceStatus.CANCELLED and _ended_by_deadline(task):

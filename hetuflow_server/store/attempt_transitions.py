@@ -1,26 +1,35 @@
-"""What people change about attempts that have not ended: their urgency, and that one is to end."""
+"""What is changed about attempts that have not ended: their urgency, and that one is to end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from uuid import UUID
 
 from hetuflow_core.ids import range_of
 from hetuflow_server.store.connection import Connection
 
-# Why an attempt was ended by somebody, which its task outlives if it may be tried again.
+# Why an attempt was ended, which its task outlives if it may be tried again: by somebody, or by a taint of
+# its agent, which is no fault of the work and counts as a loss.
 TERMINATED = "terminated"
+EVICTED = "evicted"
 
 # Written before the attempt ends, so that whoever ends it knows why, however late that is.
-_MARK_TERMINATED = f"""
-UPDATE sched_task SET reason = '{TERMINATED}'
-WHERE id = %(id)s AND status IN ('pending', 'waiting_retry')"""
+_MARK = """
+UPDATE sched_task SET reason = %(reason)s
+WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
+  AND status IN ('pending', 'waiting_retry')"""
 
-_UNMARK_TERMINATED = f"""
+_UNMARK = f"""
 UPDATE sched_task SET reason = NULL
 WHERE id = ANY(ARRAY(SELECT task_id FROM sched_task_instance WHERE id = ANY(%(ids)s::uuid[])))
-  AND id BETWEEN %(first)s AND %(last)s AND reason = '{TERMINATED}'
+  AND id BETWEEN %(first)s AND %(last)s AND reason IN ('{TERMINATED}', '{EVICTED}')
   AND status IN ('pending', 'waiting_retry')"""
+
+_ON_AGENT = """
+SELECT id, task_id, token, placement_id, status FROM sched_task_instance
+WHERE agent_id = %(agent_id)s AND status IN ('reserved', 'running') AND NOT cancel_requested
+ORDER BY id"""
 
 _SET_PRIORITY = """
 WITH task AS (
@@ -31,18 +40,35 @@ WHERE task_id = %(id)s AND status IN ('held', 'pending')
 RETURNING namespace_id, placement_id, status, target_agent_id"""
 
 
-async def mark_terminated(connection: Connection, task_id: UUID) -> None:
-    """Note with a locked task that the attempt under way is to end, and not the task."""
-    await connection.exec_driver_sql(_MARK_TERMINATED, {"id": task_id})
+@dataclass(frozen=True, slots=True)
+class OnAgent:
+    """What an agent has and nobody has asked it to end."""
+
+    id: UUID
+    task_id: UUID
+    token: UUID
+    placement_id: int
+    status: str
 
 
-async def unmark_terminated(connection: Connection, instances: Sequence[UUID]) -> None:
+async def on_agent(connection: Connection, agent_id: UUID) -> list[OnAgent]:
+    rows = await connection.exec_driver_sql(_ON_AGENT, {"agent_id": agent_id})
+    return [OnAgent(*row) for row in rows]
+
+
+async def mark_to_end(connection: Connection, tasks: Sequence[UUID], reason: str) -> None:
+    """Note with locked tasks that the attempt under way is to end, and not the task."""
+    first, last = range_of(tasks)
+    await connection.exec_driver_sql(
+        _MARK, {"ids": list(tasks), "first": first, "last": last, "reason": reason}
+    )
+
+
+async def unmark(connection: Connection, instances: Sequence[UUID]) -> None:
     """The tasks of these are to end after all."""
     # Instances have the times of their tasks.
     first, last = range_of(instances)
-    await connection.exec_driver_sql(
-        _UNMARK_TERMINATED, {"ids": list(instances), "first": first, "last": last}
-    )
+    await connection.exec_driver_sql(_UNMARK, {"ids": list(instances), "first": first, "last": last})
 
 
 async def set_priority(connection: Connection, task_id: UUID, priority: int) -> tuple[int, int] | None:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from hetuflow_core.ids import range_of
 from hetuflow_core.resources import Task, TaskDetail, TaskInstance
+from hetuflow_server.store import late_reports
 from hetuflow_server.store.arrays import Uuids
 from hetuflow_server.store.connection import Connection
 
@@ -156,7 +157,8 @@ async def task_detail(connection: Connection, id_: UUID) -> TaskDetail | None:
         _INSTANCES_OF_TASK, {"id": id_, "first": first, "last": last}
     )
     attempts = [TaskInstance(**instance._mapping) for instance in instances]  # noqa: SLF001
-    return TaskDetail(**row._mapping, instances=attempts)  # noqa: SLF001 - a row's public name
+    late = await late_reports.of_instances(connection, [one.id for one in attempts])
+    return TaskDetail(**row._mapping, instances=attempts, late_results=late)  # noqa: SLF001 - a row's public name
 
 
 async def tasks_by_id(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, Task]:
@@ -222,13 +224,6 @@ _STORED_OUTCOMES = """
 SELECT id, token FROM sched_task_instance_history
 WHERE id = ANY(%(ids)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s"""
 
-_KEEP_LATE = """
-INSERT INTO sched_late_report (id, namespace_id, instance_id, task_id, agent_id, token, report)
-SELECT r.id, coalesce(i.namespace_id, 0), r.instance_id, i.task_id, %(agent_id)s, r.token, r.report::jsonb
-FROM unnest(%(ids)s::uuid[], %(instances)s::uuid[], %(tokens)s::uuid[], %(reports)s::text[])
-       AS r(id, instance_id, token, report)
-LEFT JOIN sched_task_instance_all i ON i.id = r.instance_id"""
-
 
 async def stored_tokens(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, UUID | None]:
     """Return {finished instance: the token it was finished with}."""
@@ -237,23 +232,3 @@ async def stored_tokens(connection: Connection, ids: Sequence[UUID]) -> dict[UUI
         _STORED_OUTCOMES, {"ids": Uuids(ids), "first": first, "last": last}
     )
     return {row.id: row.token for row in rows}
-
-
-async def keep_late_reports(
-    connection: Connection,
-    agent_id: UUID,
-    reports: Sequence[tuple[UUID, UUID, UUID, str]],
-) -> None:
-    """Keep what came too late to count: (new id, instance, token, the report as JSON)."""
-    if reports:
-        ids, instances, tokens, texts = zip(*reports, strict=True)
-        await connection.exec_driver_sql(
-            _KEEP_LATE,
-            {
-                "ids": list(ids),
-                "instances": list(instances),
-                "tokens": list(tokens),
-                "reports": list(texts),
-                "agent_id": agent_id,
-            },
-        )

@@ -135,10 +135,11 @@ def test_the_finisher_is_the_one_with_the_token(lone_server: System, agent: Hand
     assert agent.report(forged) == [STALE]
     done = lone_server.client.task(task.id)
     assert (done.status, done.exit_code, len(done.instances)) == ("failed", 7, 1)
-    kept = sql(
-        lone_server, "SELECT report->>'status' FROM sched_late_report WHERE instance_id = %s", one.instance_id
-    )
-    assert kept == [("succeeded",), ("succeeded",)]
+    assert [(late.instance_id, late.status) for late in done.late_results] == [
+        (one.instance_id, "succeeded"),
+        (one.instance_id, "succeeded"),
+    ], "both times it was told"
+    assert done.late_results[0].agent == agent.name
 
 
 def test_start_needs_the_token_and_may_be_said_twice(lone_server: System, agent: HandAgent) -> None:

@@ -29,8 +29,9 @@ class Fleet:
         self.credential = AgentCredential(token, {"default": DEFAULT})
         self._sessions_of: dict[str, UUID] = {}
 
-    async def register(self, name: str, *, slots: int = 2, **said: Any) -> UUID:
-        session = self._sessions_of[name] = uuid4()
+    async def register(self, name: str, *, slots: int = 2, again: bool = False, **said: Any) -> UUID:
+        """`again`: the same process life, of which something has changed."""
+        session = self._sessions_of[name] = self._sessions_of[name] if again else uuid4()
         facts = {
             "executors": ["command"],
             "namespaces": ["default"],
