@@ -8,6 +8,7 @@ socket is watched as long as the connection lives, and libpq stays in its pipeli
 from __future__ import annotations
 
 import asyncio
+import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -19,6 +20,8 @@ from psycopg.pq.abc import PGresult
 
 # How long a statement that nobody waits for any more may take to end.
 _BREAK_OFF_SECONDS = 5.0
+# More than any socket holds.
+_MOST_READS = 10_000
 _FAILED = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED})
 _SYNC = pq.ExecStatus.PIPELINE_SYNC
 _BAD = pq.ConnStatus.BAD
@@ -35,6 +38,9 @@ class Dialogue:
         self._wire = driver.pgconn
         self._socket = driver.pgconn.socket
         self._loop = asyncio.get_running_loop()
+        # Tells of errors alone, without waiting.
+        self._errors = select.poll()
+        self._errors.register(self._socket, 0)
         self._watching = False
         self._answered: asyncio.Future[None] | None = None
         self._answers: list[PGresult] = []
@@ -132,26 +138,42 @@ class Dialogue:
         self._flush()
 
     def _on_readable(self) -> None:
-        wire = self._wire
         try:
-            wire.consume_input()
-            while self._syncs and not wire.is_busy():
-                answer = wire.get_result()
-                if answer is None:
-                    # The end of one command's answer; without a connection nothing comes after it.
-                    if wire.status == _BAD:
-                        break
-                elif answer.status == _SYNC:
-                    self._syncs -= 1
-                else:
-                    self._answers.append(answer)
+            self._read()
+            # uvloop tells once of a socket with an error and never again, whatever is left to be read.
+            if self._errors.poll(0):
+                self._read_to_the_end()
         except psycopg.OperationalError as error:
             self._lose(error)
             return
-        if wire.status == _BAD:
+        if self._wire.status == _BAD:
             self._lose(psycopg.OperationalError("the connection is lost"))
         elif not self._syncs:
             self._settle(None)
+
+    def _read(self) -> None:
+        """Take what has arrived, and of the answers those that are complete."""
+        wire = self._wire
+        wire.consume_input()
+        while self._syncs and not wire.is_busy():
+            answer = wire.get_result()
+            if answer is None:
+                # The end of one command's answer; without a connection nothing comes after it.
+                if wire.status == _BAD:
+                    break
+            elif answer.status == _SYNC:
+                self._syncs -= 1
+            else:
+                self._answers.append(answer)
+
+    def _read_to_the_end(self) -> None:
+        """Nothing comes any more but what is there already; an answer that is complete still counts."""
+        for _ in range(_MOST_READS):
+            if not self._syncs:
+                self._settle(None)
+            # Raises when it has come to the error.
+            self._read()
+        raise psycopg.OperationalError("the connection is lost")
 
     def _settle(self, error: psycopg.Error | None) -> None:
         if self._answered is not None and not self._answered.done():
