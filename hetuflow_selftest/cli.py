@@ -8,6 +8,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -17,8 +18,10 @@ from hetuflow_selftest.oracle.verdict import Outcome
 from hetuflow_selftest.report.page import as_page
 from hetuflow_selftest.report.text import as_json, as_text
 from hetuflow_selftest.run import Judgement, perform
+from hetuflow_selftest.scene.network import AUTO, NETWORKS
 from hetuflow_selftest.settings import RunSettings, quick
 
+_SECONDS = click.FloatRange(0, min_open=True)
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 
 
@@ -34,6 +37,27 @@ EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
 )
 @click.option("--quick", "is_quick", is_flag=True, help="Fewer processes, and shorter.")
 @click.option(
+    "--network",
+    default=AUTO,
+    show_default=True,
+    type=click.Choice(NETWORKS),
+    help="Hosts of their own for all parts, which takes root, or proxies between them.",
+)
+@click.option(
+    "--rate",
+    default=1.0,
+    show_default=True,
+    type=click.FloatRange(0.1, 10),
+    help="How much work there is: 0.5 is half of it.",
+)
+@click.option(
+    "--calm-latency", type=_SECONDS, metavar="SECONDS", help="How late a fire may start while all is well."
+)
+@click.option("--fault-latency", type=_SECONDS, metavar="SECONDS", help="How late, while something is wrong.")
+@click.option(
+    "--recovery", type=_SECONDS, metavar="SECONDS", help="How long after a fault things may still be late."
+)
+@click.option(
     "--report",
     "report",
     type=click.Path(path_type=Path, file_okay=False),
@@ -41,7 +65,14 @@ EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
     help="Where the report and the histories are left; without it only those of a failed run are.",
 )
 def selftest(
-    seed: int | None, runs: int, faults: tuple[str, ...], is_quick: bool, report: Path | None
+    seed: int | None,
+    runs: int,
+    faults: tuple[str, ...],
+    is_quick: bool,
+    network: str,
+    rate: float,
+    report: Path | None,
+    **bounds: float | None,
 ) -> int:
     """Torment a system of its own on this machine, and judge whether it kept its promises.
 
@@ -53,7 +84,9 @@ def selftest(
     chosen = faults or tuple(sorted(FAULTS))
     outcomes = set()
     for number in range(first, first + runs):
-        settings = quick(number, chosen) if is_quick else RunSettings(seed=number, faults=chosen)
+        usual = quick(number, chosen) if is_quick else RunSettings(seed=number, faults=chosen)
+        told = {name: value for name, value in bounds.items() if value is not None}
+        settings = replace(usual, network=network, rate=rate, bounds=replace(usual.bounds, **told))
         with _working_folder() as work:
             found = asyncio.run(perform(settings, work, tell=lambda line: click.echo(line, err=True)))
             outcomes.add(found.outcome)

@@ -76,7 +76,7 @@ async def _play(
     tell(f"starting PostgreSQL, {settings.servers} servers and {settings.agents} agents")
     before = wall_minus_boottime()
     histories[SCENE].write("begin", wall_minus_boottime=before, **settings.facts())
-    await scene.start()
+    await scene.start(tell)
     histories[SCENE].write("started", server_urls=scene.server_urls)
     client = Client(scene.server_urls, scene.api_key, histories[CLIENTS])
     documents = Documents(settings, scene.payload, scene.folder / TRACES, scene.run_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,23 @@ class Bounds:
     recovery: float = 20.0
     # The payloads' clock ticks in hundredths, and two clocks are read one after the other.
     tolerance: float = 0.05
+    # How long what runs on a host that stood still may live on when that wakes up, its lease being over.
+    waking: float = 3.0
     # How long everything may take to end once nothing new begins.
     settling: float = 90.0
+
+
+# Those that are options: what a machine can do is for its owner to say.
+TOLD_BOUNDS: Final = ("calm_latency", "fault_latency", "recovery")
 
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
     seed: int
     faults: Sequence[str]
+    is_quick: bool = False
+    # How much work there is, as a multiple of what the other figures say.
+    rate: float = 1.0
     servers: int = 3
     agents: int = 4
     slots: int = 8
@@ -34,7 +43,7 @@ class RunSettings:
     # How long a fault lasts, unless the fault knows better.
     hold: float = 6.0
     schedules: int = 40
-    # Seconds between two fires of a schedule, at least and at most.
+    # Seconds between two fires of a schedule, at least and at most, at a rate of one.
     intervals: tuple[int, int] = (1, 2)
     leader_ttl: float = 4.0
     server_beat: float = 0.5
@@ -43,9 +52,17 @@ class RunSettings:
     durable: bool = True
     # Whether faults that touch different things are made beside each other.
     together: bool = False
+    # `namespaces`, `proxies`, or `auto`: namespaces where they can be had.
+    network: str = "auto"
     # What clients do by hand comes so many times as slowly.
     pace: float = 1.0
     bounds: Bounds = Bounds()
+
+    @property
+    def interval_bounds(self) -> tuple[int, int]:
+        """Whole seconds between two fires at this rate."""
+        least, most = (max(1, round(seconds / self.rate)) for seconds in self.intervals)
+        return least, most
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -56,11 +73,12 @@ def quick(seed: int, faults: Sequence[str]) -> RunSettings:
     return RunSettings(
         seed=seed,
         faults=faults,
+        is_quick=True,
         servers=2,
         agents=2,
         slots=12,
-        calm=2.0,
-        hold=4.0,
+        calm=1.0,
+        hold=2.5,
         schedules=14,
         intervals=(2, 4),
         leader_ttl=3.0,
@@ -70,7 +88,3 @@ def quick(seed: int, faults: Sequence[str]) -> RunSettings:
         pace=2.0,
         bounds=Bounds(calm_latency=20.0, fault_latency=90.0, recovery=20.0, settling=120.0),
     )
-
-
-def is_quick(settings: RunSettings) -> bool:
-    return settings == quick(settings.seed, settings.faults)

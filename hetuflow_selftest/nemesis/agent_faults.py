@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import signal
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
-from hetuflow_selftest.scene.processes import Program
+from hetuflow_selftest.scene.processes import Program, descendants, signal_all
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
@@ -33,13 +32,37 @@ async def kill_agent(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
 async def stop_agent(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """It stands still for longer than its leases, and the keeper ends its tasks before they do."""
     victim = await busy_agent(scene, lots)
-    began = boottime()
-    victim.signal(signal.SIGSTOP)
+    async with _standing_still(scene, victim, [victim.pid]) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def stop_keeper(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
+    """Its agent goes on without it, and so do the tasks."""
+    victim = await busy_agent(scene, lots)
+    async with _standing_still(scene, victim, scene.keepers_of(victim)) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def pause_host(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
+    """Agent, keeper and tasks stand still at once, as on a machine that is moved or sleeps."""
+    victim = await busy_agent(scene, lots)
+    keepers = scene.keepers_of(victim)
+    async with _standing_still(scene, victim, [victim.pid, *keepers, *descendants(keepers)]) as facts:
+        yield facts
+
+
+@asynccontextmanager
+async def _standing_still(scene: Scene, victim: Program, pids: Sequence[int]) -> AsyncIterator[Facts]:
+    """For longer than the leases of its tasks last."""
+    facts: Facts = {"victim": victim.name, "stopped": len(pids), "at": boottime()}
+    signal_all(pids, signal.SIGSTOP)
     try:
-        yield {"victim": victim.name, "at": began}
-        await asyncio.sleep(max(0.0, began + scene.settings.lease * 1.3 - boottime()))
+        yield facts
+        await scene.outlast_leases(facts["at"])
     finally:
-        victim.signal(signal.SIGCONT)
+        signal_all(pids, signal.SIGCONT)
 
 
 @asynccontextmanager
@@ -47,9 +70,7 @@ async def kill_keeper(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]
     victim = await busy_agent(scene, lots)
     keepers = scene.keepers_of(victim)
     facts: Facts = {"victim": victim.name, "killed": len(keepers), "at": boottime()}
-    for pid in keepers:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    signal_all(keepers, signal.SIGKILL)
     yield facts
 
 

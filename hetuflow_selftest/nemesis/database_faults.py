@@ -10,6 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hetuflow_selftest.history import boottime
+from hetuflow_selftest.scene.network import POSTGRES
+from hetuflow_selftest.scene.processes import descendants, signal_all
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
@@ -22,5 +25,18 @@ async def crash_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]
     """All of it at once, with every session in the middle of whatever it did."""
     os.kill(scene.postgres.pid, signal.SIGKILL)
     await asyncio.sleep(_AWAY_SECONDS)
-    await scene.postgres.start()
-    yield {"victim": "postgres"}
+    scene.start_postgres()
+    yield {"victim": POSTGRES}
+
+
+@asynccontextmanager
+async def pause_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
+    """It stands still for longer than the leader's lease and all others, and finds them expired."""
+    pids = [scene.postgres.pid, *descendants([scene.postgres.pid])]
+    facts: Facts = {"victim": POSTGRES, "at": boottime()}
+    signal_all(pids, signal.SIGSTOP)
+    try:
+        yield facts
+        await scene.outlast_leases(facts["at"])
+    finally:
+        signal_all(pids, signal.SIGCONT)

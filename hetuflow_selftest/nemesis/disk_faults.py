@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,6 +14,9 @@ from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
 
+# To run out of what it had taken before, and to be seen doing nothing after that.
+_LONG_ENOUGH = 5.0
+
 
 @asynccontextmanager
 async def fill_disk(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
@@ -20,7 +24,9 @@ async def fill_disk(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
     if not scene.small_disk.mounted:
         raise NotHere("it takes root, and the right to mount a small file system")
     scene.small_disk.fill()
+    began = boottime()
     try:
-        yield {"victim": scene.agents[0].name, "at": boottime()}
+        yield {"victim": scene.agents[0].name, "at": began}
+        await asyncio.sleep(max(0.0, began + _LONG_ENOUGH - boottime()))
     finally:
         scene.small_disk.make_room()

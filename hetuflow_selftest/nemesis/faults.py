@@ -34,11 +34,17 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "kill-leader": Fault(server_faults.kill_leader, "servers"),
     "stop-leader": Fault(server_faults.stop_leader, "servers"),
     "kill-server": Fault(server_faults.kill_server, "servers"),
+    "stop-server": Fault(server_faults.stop_server, "servers"),
     "restart-servers": Fault(server_faults.restart_servers, "servers"),
     "cut-leader": Fault(line_faults.cut_leader, "servers"),
+    "cut-leader-there": Fault(line_faults.cut_leader_there, "servers"),
+    "cut-leader-back": Fault(line_faults.cut_leader_back, "servers"),
+    "cut-server": Fault(line_faults.cut_server, "servers"),
     "kill-agent": Fault(agent_faults.kill_agent, "agents"),
     "stop-agent": Fault(agent_faults.stop_agent, "agents"),
     "kill-keeper": Fault(agent_faults.kill_keeper, "agents"),
+    "stop-keeper": Fault(agent_faults.stop_keeper, "agents"),
+    "pause-host": Fault(agent_faults.pause_host, "agents"),
     "cut-agent": Fault(line_faults.cut_agent, "agents"),
     "cut-agent-there": Fault(line_faults.cut_agent_there, "agents"),
     "cut-agent-back": Fault(line_faults.cut_agent_back, "agents"),
@@ -46,6 +52,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
     "fill-disk": Fault(disk_faults.fill_disk, "agents"),
     "step-clocks": Fault(clock_faults.step_clocks, "clocks"),
     "crash-postgres": Fault(database_faults.crash_postgres, "database"),
+    "pause-postgres": Fault(database_faults.pause_postgres, "database"),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,21 +10,50 @@ from typing import Any
 from hetuflow_selftest.history import boottime
 from hetuflow_selftest.nemesis.agent_faults import busy_agent
 from hetuflow_selftest.nemesis.server_faults import another_leads, leader
+from hetuflow_selftest.scene.network import BALANCER, POSTGRES
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
 
 
+def cut_leader(scene: Scene, _: random.Random) -> AbstractAsyncContextManager[Facts]:
+    return _cut_leader(scene, "both")
+
+
+def cut_leader_there(scene: Scene, _: random.Random) -> AbstractAsyncContextManager[Facts]:
+    """What the leader says does not arrive at the database."""
+    return _cut_leader(scene, "there")
+
+
+def cut_leader_back(scene: Scene, _: random.Random) -> AbstractAsyncContextManager[Facts]:
+    """What the leader said was done, and it does not hear of it."""
+    return _cut_leader(scene, "back")
+
+
 @asynccontextmanager
-async def cut_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
+async def _cut_leader(scene: Scene, direction: str) -> AsyncIterator[Facts]:
     """The leader and the database do not hear each other until another one leads; then all arrives late."""
     victim, facts = await leader(scene)
-    await scene.lines.suffer(victim.name, "hold")
+    facts["at"] = boottime()
+    await scene.network.cut(victim.name, POSTGRES, direction)
     try:
         yield facts
         await another_leads(scene, facts.get("epoch", 0))
     finally:
-        facts["felt"] = await scene.lines.heal(victim.name)
+        facts["felt"] = await scene.network.mend(victim.name, POSTGRES)
+
+
+@asynccontextmanager
+async def cut_server(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
+    """A server and all agents do not hear each other, while it and the database do."""
+    victim = lots.choice(scene.servers)
+    facts: Facts = {"victim": victim.name, "at": boottime()}
+    await scene.network.cut(victim.name, BALANCER)
+    try:
+        yield facts
+        await scene.outlast_leases(facts["at"])
+    finally:
+        facts["felt"] = await scene.network.mend(victim.name, BALANCER)
 
 
 def cut_agent(scene: Scene, lots: random.Random) -> AbstractAsyncContextManager[Facts]:
@@ -47,13 +75,13 @@ async def _cut(scene: Scene, lots: random.Random, direction: str) -> AsyncIterat
     """For longer than the leases last."""
     victim = await busy_agent(scene, lots)
     began = boottime()
-    await scene.lines.suffer(victim.name, "hold", direction=direction)
+    await scene.network.cut(victim.name, BALANCER, direction)
     facts: Facts = {"victim": victim.name, "at": began}
     try:
         yield facts
-        await asyncio.sleep(max(0.0, began + scene.settings.lease * 1.3 - boottime()))
+        await scene.outlast_leases(began)
     finally:
-        facts["felt"] = await scene.lines.heal(victim.name)
+        facts["felt"] = await scene.network.mend(victim.name, BALANCER)
 
 
 @asynccontextmanager

@@ -39,9 +39,21 @@ async def stop_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
 
 
 @asynccontextmanager
+async def stop_server(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
+    """One that does not lead stands still for longer than leases last; its kernel still takes connections."""
+    victim = await _follower(scene, lots)
+    began = boottime()
+    victim.signal(signal.SIGSTOP)
+    try:
+        yield {"victim": victim.name, "at": began}
+        await scene.outlast_leases(began)
+    finally:
+        victim.signal(signal.SIGCONT)
+
+
+@asynccontextmanager
 async def kill_server(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
-    leading, _ = await leader(scene)
-    victim = lots.choice([one for one in scene.servers if one is not leading])
+    victim = await _follower(scene, lots)
     facts: Facts = {"victim": victim.name, "at": boottime()}
     await victim.kill()
     victim.start()
@@ -82,6 +94,11 @@ async def another_leads(scene: Scene, epoch: int) -> None:
         if leading is not None and leading[2] > epoch:
             return
         await asyncio.sleep(0.2)
+
+
+async def _follower(scene: Scene, lots: random.Random) -> Program:
+    leading, _ = await leader(scene)
+    return lots.choice([one for one in scene.servers if one is not leading])
 
 
 async def _ready(scene: Scene, victim: Program) -> None:

@@ -17,6 +17,8 @@ _LATELY = 10.0
 _OK = 200
 # How long what an agent had taken ahead is begun without being new.
 _TAKEN_ALREADY = 3.0
+# How long after the signal a process may still be at the end of something.
+_LAST_COMMIT = 0.5
 # Seconds that no slow line explains.
 _OFF = 15
 
@@ -75,6 +77,10 @@ def _server_was_used(histories: Histories, window: Window) -> str | None:
     return "no agent had spoken to the victim"
 
 
+def _line_of_server_cut(histories: Histories, window: Window) -> str | None:
+    return "nothing was on the line" if not window.facts.get("felt") else _server_was_used(histories, window)
+
+
 def _all_restarted(histories: Histories, _: Window) -> str | None:
     """Every address has had a process before and another one since."""
     lives = Counter(row["url"] for row in histories.rows("server"))
@@ -87,9 +93,11 @@ def _task_was_hit(histories: Histories, window: Window) -> str | None:
 
 def hit(histories: Histories, window: Window) -> list[Run]:
     """Processes of the victim's that lived when the fault began."""
-    theirs = {row["id"] for row in histories.rows("instance") if row["agent"] in window.victim.split(", ")}
+    victims = window.victim.split(", ")
     return [
-        run for run in histories.runs if run.instance in theirs and run.started <= window.began <= run.seen
+        run
+        for run in histories.runs
+        if histories.agents.get(run.instance) in victims and run.started <= window.began <= run.seen
     ]
 
 
@@ -98,6 +106,13 @@ def _task_died(histories: Histories, window: Window) -> str | None:
         return "there was no keeper"
     if all(run.ended is not None for run in hit(histories, window)):
         return "nothing that ran has died of it"
+    return None
+
+
+def _task_was_lost(histories: Histories, window: Window) -> str | None:
+    given_up = {row["id"] for row in histories.rows("instance") if row["status"] == "lost"}
+    if not any(run.instance in given_up for run in hit(histories, window)):
+        return "nothing that stood still was given up"
     return None
 
 
@@ -127,6 +142,8 @@ def _agent_took_no_work(histories: Histories, window: Window) -> str | None:
     ]
     if not any(window.began - _LATELY <= at <= window.began for at in started):
         return "the victim had begun nothing before"
+    if window.ended - window.began <= _TAKEN_ALREADY:
+        return "it was over before what the victim had taken"
     if any(window.began + _TAKEN_ALREADY <= at <= window.ended for at in started):
         return "the victim went on taking work"
     return None
@@ -148,15 +165,33 @@ def _database_was_away(histories: Histories, window: Window) -> str | None:
     return "nobody noticed"
 
 
+def _database_stood_still(histories: Histories, window: Window) -> str | None:
+    """Fires were committed before, and none as long as it stood still."""
+    committed = [
+        row["committed_at"] - histories.wall_minus_boottime for row in histories.rows("leader_write")
+    ]
+    if not any(window.began - _LATELY <= at <= window.began for at in committed):
+        return "nothing was written before"
+    if any(window.began + _LAST_COMMIT <= at <= window.ended for at in committed):
+        return "it went on writing"
+    return None
+
+
 _EFFECTS: Final[Mapping[str, Effect]] = {
     "kill-leader": _leader_changed,
     "stop-leader": _leader_changed,
     "kill-server": _server_was_used,
+    "stop-server": _server_was_used,
     "restart-servers": _all_restarted,
     "cut-leader": _line_of_leader_cut,
+    "cut-leader-there": _line_of_leader_cut,
+    "cut-leader-back": _line_of_leader_cut,
+    "cut-server": _line_of_server_cut,
     "kill-agent": _task_was_hit,
     "stop-agent": _task_was_hit,
     "kill-keeper": _task_died,
+    "stop-keeper": _task_was_hit,
+    "pause-host": _task_was_lost,
     "cut-agent": _line_of_agent_cut,
     "cut-agent-there": _line_of_agent_cut,
     "cut-agent-back": _line_of_agent_cut,
@@ -164,4 +199,5 @@ _EFFECTS: Final[Mapping[str, Effect]] = {
     "fill-disk": _agent_took_no_work,
     "step-clocks": _clock_was_off,
     "crash-postgres": _database_was_away,
+    "pause-postgres": _database_stood_still,
 }

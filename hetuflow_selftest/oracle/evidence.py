@@ -110,6 +110,11 @@ class Histories:
     def tasks(self) -> dict[str, Record]:
         return {row["id"]: row for row in self.rows("task")}
 
+    @cached_property
+    def agents(self) -> dict[str, str]:
+        """Return {attempt: the agent that had it}."""
+        return {row["id"]: row["agent"] for row in self.rows("instance")}
+
     def operations(self, *names: str) -> list[Record]:
         """What clients asked for, one record each, written when it was answered or given up."""
         return [record for record in self.clients if record["kind"] == "operation" and record["op"] in names]

@@ -1,4 +1,4 @@
-"""`python -m hetuflow_selftest.proxy FOLDER`: links and faults come as JSON lines, answers go out as such."""
+"""`python -m hetuflow_selftest.proxy FOLDER ADDRESS`: orders come in as JSON lines, answers go out so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetuflow_selftest.history import PROXY, History
 from hetuflow_selftest.proxy.link import Fault, Link
 
 
-async def serve(folder: Path) -> None:
+async def serve(folder: Path, address: str) -> None:
     history = History(folder, PROXY)
     links: dict[str, Link] = {}
     loop = asyncio.get_running_loop()
@@ -24,7 +24,7 @@ async def serve(folder: Path) -> None:
             link = Link(
                 order["link"], [tuple(target) for target in order["targets"]], history, http=order["http"]
             )
-            answer["port"] = await link.open()
+            answer["port"] = await link.open(address)
             links[link.name] = link
         elif order["do"] == "fault":
             links[order["link"]].suffer(
@@ -38,4 +38,4 @@ async def serve(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Path(sys.argv[1])))
+    asyncio.run(serve(Path(sys.argv[1]), sys.argv[2]))

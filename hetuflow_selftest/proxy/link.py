@@ -50,8 +50,8 @@ class Link:
         self._turn = 0
         self._open: set[Conversation] = set()
 
-    async def open(self) -> int:
-        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+    async def open(self, address: str) -> int:
+        server = await asyncio.start_server(self._accept, address, 0)
         self._server = server
         return int(server.sockets[0].getsockname()[1])
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
+from hetuflow_selftest.nemesis.faults import FAULTS
 from hetuflow_selftest.oracle.verdict import Outcome
 from hetuflow_selftest.run import Judgement
-from hetuflow_selftest.settings import RunSettings, is_quick
+from hetuflow_selftest.settings import TOLD_BOUNDS, RunSettings, quick
 
 _MARKS = {Outcome.PASS: "ok", Outcome.FAIL: "FAIL", Outcome.UNKNOWN: "?"}
 
@@ -43,5 +45,16 @@ def as_json(settings: RunSettings, found: Judgement) -> str:
 
 
 def repeat_command(settings: RunSettings) -> str:
-    faults = "".join(f" --fault {name}" for name in settings.faults)
-    return f"hetuflow selftest --seed {settings.seed}{' --quick' if is_quick(settings) else ''}{faults}"
+    """Return what makes the same run again, with every option that is not as it is without being told."""
+    usual = quick(settings.seed, settings.faults) if settings.is_quick else RunSettings(settings.seed, ())
+    words = ["hetuflow selftest", f"--seed {settings.seed}", *(["--quick"] if settings.is_quick else [])]
+    words += _told(settings, usual, ("network", "rate"))
+    words += _told(settings.bounds, usual.bounds, TOLD_BOUNDS)
+    if set(settings.faults) != set(FAULTS):
+        words += [f"--fault {name}" for name in settings.faults]
+    return " ".join(words)
+
+
+def _told(ours: object, usual: object, names: Sequence[str]) -> list[str]:
+    values = [(name.replace("_", "-"), getattr(ours, name), getattr(usual, name)) for name in names]
+    return [f"--{option} {value}" for option, value, default in values if value != default]

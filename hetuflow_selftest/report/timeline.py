@@ -110,9 +110,8 @@ def _server(urls: list[str], url: str) -> str:
 
 
 def _runs(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator[str]:
-    agents = {row["id"]: row["agent"] for row in histories.rows("instance")}
     for run in histories.runs:
-        y = rows.get(agents.get(run.instance) or "other", rows["other"])
+        y = rows.get(histories.agents.get(run.instance) or "other", rows["other"])
         kind = "cut" if run.ended is None else "run"
         width = scale.width(run.started, run.seen)
         yield _box(kind, scale.x(run.started), y + 6, width, _LANE - 14, _named(run))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,20 +15,25 @@ Address = tuple[str, int]
 class Lines:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.address = ""
         self._process: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
-    async def start(self) -> None:
+    async def start(self, address: str, entrance: Callable[[], None] | None) -> None:
+        """Start it at this address; `entrance` takes it to where that is."""
+        self.address = address
         with (self._folder / "proxy.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "hetuflow_selftest.proxy",
                 str(self._folder),
+                address,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=log,
                 start_new_session=True,
+                preexec_fn=entrance,
             )
 
     async def open(self, link: str, targets: Sequence[Address], *, http: bool) -> int:

@@ -6,27 +6,39 @@ import asyncio
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from hetuflow_core.errors import HostBlocked
+from hetuflow_selftest.history import boottime
 from hetuflow_server.embedded.spawning import die_with_parent
 
 _PROC = Path("/proc")
+# Of what follows the name in /proc/…/stat: ticks of boottime.
+_BEGAN = 19
 
 
-class SceneBroken(Exception):
+class SceneBroken(HostBlocked):
     """A part of the scene did not come up, or went away by itself."""
 
 
 class Program:
     """One program under one name, over all its process lives; its output is appended to one file."""
 
-    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        folder: Path,
+        entrance: Callable[[], None] | None = None,
+    ) -> None:
         self.name = name
         self._argv = argv
         self._environment = environment
         self._folder = folder
+        self._entrance = entrance
         self.log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -50,8 +62,19 @@ class Program:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=die_with_parent(signal.SIGKILL),  # noqa: PLW1509  takes no lock, see there
+                preexec_fn=self._prelude(),  # noqa: PLW1509  takes no lock, see there
             )
+
+    def _prelude(self) -> Callable[[], None]:
+        """Return what the child does first: go to its host, and die with us."""
+        wish, entrance = die_with_parent(signal.SIGKILL), self._entrance
+
+        def prelude() -> None:
+            if entrance is not None:
+                entrance()
+            wish()
+
+        return prelude
 
     def signal(self, number: signal.Signals) -> None:
         if self.running and self._process is not None:
@@ -111,6 +134,32 @@ def children(pid: int) -> list[int]:
         return [int(child) for child in (_PROC / f"{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
+
+
+def descendants(pids: Sequence[int]) -> list[int]:
+    """Return their children, and theirs, and so on."""
+    found: list[int] = []
+    waiting = list(pids)
+    while waiting:
+        born = children(waiting.pop())
+        found += born
+        waiting += born
+    return found
+
+
+def signal_all(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def age(pid: int) -> float:
+    """Seconds since it began; 0 when it is gone."""
+    try:
+        began = (_PROC / f"{pid}/stat").read_text().rpartition(")")[2].split()[_BEGAN]
+    except OSError:
+        return 0.0
+    return boottime() - int(began) / os.sysconf("SC_CLK_TCK")
 
 
 def _command(folder: Path) -> str:

@@ -8,7 +8,7 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,16 @@ import httpx
 from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
 from hetuflow_selftest.scene import database, wrong_clock
 from hetuflow_selftest.scene.lines import Lines
+from hetuflow_selftest.scene.network import BALANCER, POSTGRES, Network, build_network
 from hetuflow_selftest.scene.payload import write_payload
 from hetuflow_selftest.scene.processes import (
     Program,
     SceneBroken,
+    age,
     children,
     processes_named,
     processes_with,
+    signal_all,
 )
 from hetuflow_selftest.scene.small_disk import SmallDisk
 from hetuflow_selftest.settings import RunSettings
@@ -33,6 +36,7 @@ from hetuflow_server.embedded import EmbeddedPostgres
 
 _START_SECONDS = 90.0
 _COMMAND_SECONDS = 90.0
+_LASTING_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,44 +63,60 @@ class Scene:
         self.small_disk = SmallDisk(folder / "agent-1-data")
         self._history = history
         self._programs = programs
-        self.postgres = EmbeddedPostgres(
-            folder / "postgres",
-            settings={
-                "track_commit_timestamp": True,
-                "fsync": settings.durable,
-                "max_connections": 200,
-                "shared_buffers": "64MB",
-            },
-        )
+        self._network: Network | None = None
+        self._postgres: EmbeddedPostgres | None = None
 
     @property
     def database_url(self) -> str:
         return self._database_url
 
-    async def start(self) -> None:
+    @property
+    def network(self) -> Network:
+        if self._network is None:
+            raise SceneBroken("There is no network yet.")
+        return self._network
+
+    @property
+    def postgres(self) -> EmbeddedPostgres:
+        if self._postgres is None:
+            raise SceneBroken("There is no database yet.")
+        return self._postgres
+
+    def start_postgres(self) -> None:
+        """Start it in its place, or again; all of us wait for it."""
+        with self.network.inside(POSTGRES):
+            self.postgres.start_blocking()
+
+    async def start(self, tell: Callable[[str], None]) -> None:
         if "fill-disk" in self.settings.faults:
             self.small_disk.mount()
-        await self.postgres.start()
+        self._network = build_network(self.settings.network, self.lines, tell)
+        self._history.write("network", network=self._network.name)
+        self._postgres = self._made_postgres(self._network.add(POSTGRES))
+        self.start_postgres()
         self._database_url = self.postgres.url
         await self._command("db", "upgrade")
         self.api_key = await self._command("key", "create", "--role", "admin", "-q")
         parts = urlsplit(self._database_url)
         roles = {f"selftest_server_{n}": "" for n in range(1, self.settings.servers + 1)}
         database.prepare(self._database_url, parts.password or "", roles)
-        await self.lines.start()
-        ports = free_ports(self.settings.servers)
-        self.server_urls = [f"http://127.0.0.1:{port}" for port in ports]
-        for number, port in enumerate(ports, start=1):
-            await self._add_server(number, port)
+        await self.lines.start(self.network.add(BALANCER), self.network.entrance(BALANCER))
+        addresses = [
+            (self.network.add(f"server-{number}"), port)
+            for number, port in enumerate(free_ports(self.settings.servers), start=1)
+        ]
+        self.server_urls = [f"http://{host}:{port}" for host, port in addresses]
+        for number, (host, port) in enumerate(addresses, start=1):
+            await self._add_server(number, host, port)
         await asyncio.gather(*(self.ready(url) for url in self.server_urls))
         token = await self._agent_token()
         for number in range(1, self.settings.agents + 1):
-            await self._add_agent(number, ports, token)
+            await self._add_agent(number, addresses, token)
         await self._await_agents()
 
     async def ready(self, url: str) -> None:
         deadline = boottime() + _START_SECONDS
-        async with httpx.AsyncClient() as client:
+        async with httpx.AsyncClient(trust_env=False) as client:
             while boottime() < deadline:
                 with suppress(httpx.HTTPError):
                     if (await client.get(f"{url}/readyz", timeout=5)).status_code == httpx.codes.OK:
@@ -111,15 +131,20 @@ class Scene:
             return None
         return self.servers[self.server_urls.index(found[2])], found[0], found[1]
 
-    def data_of(self, agent: Program) -> Path:
-        return self.folder / f"{agent.name}-data"
+    def _data_of(self, agent: str) -> Path:
+        return self.folder / f"{agent}-data"
 
     def keepers_of(self, agent: Program) -> list[int]:
-        return processes_named("keeper/__main__.py", str(self.data_of(agent)))
+        return processes_named("keeper/__main__.py", str(self._data_of(agent.name)))
 
     def runs_tasks(self, agent: Program) -> bool:
-        """Whether its keeper has children just now."""
-        return any(children(pid) for pid in self.keepers_of(agent))
+        """Whether its keeper has children that last: many are over before anything can be done to them."""
+        tasks = [child for pid in self.keepers_of(agent) for child in children(pid)]
+        return any(age(task) > _LASTING_SECONDS for task in tasks)
+
+    async def outlast_leases(self, since: float) -> None:
+        """Wait until what was not heard of since then has lost its lease."""
+        await asyncio.sleep(max(0.0, since + self.settings.lease * 1.3 - boottime()))
 
     def payloads(self) -> dict[int, str]:
         return processes_with(f"SELFTEST_RUN={self.run_id}")
@@ -154,14 +179,15 @@ class Scene:
         for program in (*self.agents, *self.servers):
             program.signal(signal.SIGCONT)
             await program.kill()
-        for pid in (*self._keepers(), *self.payloads()):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        signal_all([*self._keepers(), *self.payloads()], signal.SIGKILL)
         self.small_disk.unmount()
         await self.lines.stop()
-        with suppress(Exception):
-            await self.postgres.stop()
-        self.postgres.destroy()
+        if self._postgres is not None:
+            with suppress(Exception):
+                await self._postgres.stop()
+            self._postgres.destroy()
+        if self._network is not None:
+            self._network.close()
 
     def _keepers(self) -> dict[int, str]:
         return {pid: f"keeper of {agent.name}" for agent in self.agents for pid in self.keepers_of(agent)}
@@ -176,6 +202,18 @@ class Scene:
             await asyncio.sleep(0.2)
         self._history.write("processes", what=what, left=left)
 
+    def _made_postgres(self, host: str) -> EmbeddedPostgres:
+        return EmbeddedPostgres(
+            self.folder / "postgres",
+            host=host,
+            settings={
+                "track_commit_timestamp": True,
+                "fsync": self.settings.durable,
+                "max_connections": 200,
+                "shared_buffers": "64MB",
+            },
+        )
+
     def _clock_of(self, name: str) -> Path:
         return self.folder / f"{name}.clock"
 
@@ -186,46 +224,50 @@ class Scene:
         _write_at_once(self._clock_of(name), f"{0.0:<32}")
         return [sys.executable, wrong_clock.__file__, str(self._clock_of(name)), *program[1:]]
 
-    async def _add_server(self, number: int, port: int) -> None:
+    async def _add_server(self, number: int, host: str, port: int) -> None:
+        name = f"server-{number}"
         parts = urlsplit(self._database_url)
-        link = await self.lines.open(
-            f"server-{number}", [(parts.hostname or "", parts.port or 0)], http=False
-        )
-        netloc = f"selftest_server_{number}:{parts.password}@127.0.0.1:{link}"
+        database_host, database_port = parts.hostname or "", parts.port or 0
+        if not self.network.direct:
+            database_port = await self.lines.open(name, [(database_host, database_port)], http=False)
+        netloc = f"selftest_server_{number}:{parts.password}@{database_host}:{database_port}"
         environment = {
             "HETUFLOW_DATABASE__URL": urlunsplit(parts._replace(netloc=netloc)),
             "HETUFLOW_DATABASE__CONNECT_TIMEOUT": "3s",
             "HETUFLOW_SERVER__SECRET_KEY": self.run_id * 3,
+            "HETUFLOW_SERVER__HOST": host,
             "HETUFLOW_SERVER__PORT": str(port),
             "HETUFLOW_SERVER__STOP_TIMEOUT": "5s",
             "HETUFLOW_LEADER__TTL": f"{int(self.settings.leader_ttl * 1000)}ms",
             "HETUFLOW_LEADER__HEARTBEAT_EVERY": f"{int(self.settings.server_beat * 1000)}ms",
             "HETUFLOW_RETENTION__PARTITION_AHEAD": "1d",
         }
-        name = f"server-{number}"
-        server = Program(name, self._command_of(name, self._programs.server), clean(environment), self.folder)
-        self.servers.append(server)
-        server.start()
+        self.servers.append(self._program(name, self._programs.server, environment))
+        self.servers[-1].start()
 
-    async def _add_agent(self, number: int, ports: Sequence[int], token: str) -> None:
+    async def _add_agent(self, number: int, servers: Sequence[tuple[str, int]], token: str) -> None:
         name = f"agent-{number}"
-        link = await self.lines.open(name, [("127.0.0.1", port) for port in ports], http=True)
-        command = self._command_of(name, self._programs.agent)
-        agent = Program(name, command, {}, self.folder)
+        self.network.add(name)
+        link = await self.lines.open(name, servers, http=True)
         environment = {
             "HETUFLOW_AGENT__NAME": name,
-            "HETUFLOW_AGENT__SERVER_URL": f"http://127.0.0.1:{link}",
+            "HETUFLOW_AGENT__SERVER_URL": f"http://{self.lines.address}:{link}",
             "HETUFLOW_AGENT__TOKEN": token,
             "HETUFLOW_AGENT__SLOTS": str(self.settings.slots),
-            "HETUFLOW_AGENT__DATA_DIR": str(self.data_of(agent)),
+            "HETUFLOW_AGENT__DATA_DIR": str(self._data_of(name)),
             "HETUFLOW_AGENT__ON_STOP": "end",
             "HETUFLOW_AGENT__STOP_TIMEOUT": "20s",
         }
-        self.agents.append(Program(name, command, clean(environment), self.folder))
+        self.agents.append(self._program(name, self._programs.agent, environment))
         self.agents[-1].start()
 
+    def _program(self, name: str, program: Sequence[str], environment: dict[str, str]) -> Program:
+        command = self._command_of(name, program)
+        return Program(name, command, clean(environment), self.folder, self.network.entrance(name))
+
     async def _agent_token(self) -> str:
-        async with httpx.AsyncClient(headers={"Authorization": f"Bearer {self.api_key}"}) as client:
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        async with httpx.AsyncClient(headers=headers, trust_env=False) as client:
             answer = await client.post(
                 f"{self.server_urls[0]}/api/v1/agent-tokens",
                 json={"name": "selftest"},
@@ -272,8 +314,12 @@ def _write_at_once(file: Path, text: str) -> None:
 
 
 def clean(settings: dict[str, str]) -> dict[str, str]:
-    """Our environment with no other setting of Hetuflow's than these."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HETUFLOW_")}
+    """Our environment with no other setting of Hetuflow's than these, and no way out of the scene."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("HETUFLOW_") and not name.lower().endswith("_proxy")
+    }
     return {**kept, "HETUFLOW_LOG__FORMAT": "json", **settings}
 
 

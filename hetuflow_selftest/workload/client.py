@@ -24,7 +24,9 @@ class Client:
         self._patience = patience
         self._turn = 0
         self._http = httpx.AsyncClient(
-            headers={"Authorization": f"Bearer {key}"}, timeout=httpx.Timeout(_ANSWER_SECONDS, connect=2.0)
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=httpx.Timeout(_ANSWER_SECONDS, connect=2.0),
+            trust_env=False,
         )
 
     async def close(self) -> None:

@@ -65,7 +65,7 @@ class Documents:
 
     def _overlapping(self, policy: str) -> Document:
         """Fires that come sooner than the one before has ended; those that all wait have to catch up."""
-        slow = max(2, self._settings.intervals[1])
+        slow = max(2, self._settings.interval_bounds[1])
         lines = 2 if policy == "queue_all" else 6
         schedule = {"name": "often", "every": f"{slow}s", "overlap": policy, "misfire_grace": "1h"}
         return self._job(f"overlap-{policy.replace('_', '-')}", lines=lines, pause=0.4, schedules=[schedule])
@@ -94,6 +94,6 @@ class Documents:
         return {"kind": "job", "name": FLOW, "flow": {"nodes": nodes}}
 
     def _schedule(self, name: str, number: int) -> Document:
-        every = self._random.randint(*self._settings.intervals)
+        every = self._random.randint(*self._settings.interval_bounds)
         timing = {"every": f"{every}s"} if number % 2 else {"cron": f"*/{every} * * * * *"}
         return {"name": name, **timing, "misfire_grace": "1h"}

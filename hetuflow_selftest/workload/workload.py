@@ -32,7 +32,7 @@ class Workload:
     async def begin(self) -> None:
         """Schedule what fires from now on, and set clients to work."""
         await self.apply(self._documents.at_first())
-        pace = self._settings.pace
+        pace = self._settings.pace / self._settings.rate
         self._busy = [
             asyncio.create_task(self._often(seconds * pace, deed))
             for seconds, deed in (

@@ -61,6 +61,7 @@ class EmbeddedPostgres:
         *,
         binaries: Binaries | None = None,
         settings: Mapping[str, Setting] | None = None,
+        host: str = HOST,
         port: int | None = None,
         parent_death: bool = True,
         start_timeout: float = 60.0,
@@ -70,6 +71,7 @@ class EmbeddedPostgres:
         self.data_dir = data_dir.absolute()
         self._binaries = binaries
         self._settings = {**_SETTINGS, **(settings or {})}
+        self._host = host
         self._fixed_port = port
         self._death_signal = signal.SIGINT if parent_death else None
         self._start_timeout = start_timeout
@@ -95,7 +97,7 @@ class EmbeddedPostgres:
         return self.url_of(DATABASE)
 
     def url_of(self, database: str) -> str:
-        return f"postgresql://{ROLE}:{self._password}@{HOST}:{self._started().port}/{database}"
+        return f"postgresql://{ROLE}:{self._password}@{self._host}:{self._started().port}/{database}"
 
     @property
     def cluster_dir(self) -> Path:
@@ -176,7 +178,12 @@ class EmbeddedPostgres:
         for _ in range(_PORT_ATTEMPTS):
             port = self._fixed_port or self._last_port or free_port()
             self._server = ServerProcess(
-                directory, binaries, port=port, settings=self._settings, death_signal=self._death_signal
+                directory,
+                binaries,
+                host=self._host,
+                port=port,
+                settings=self._settings,
+                death_signal=self._death_signal,
             )
             try:
                 yield from self._server.becoming_ready(self._start_timeout)

@@ -26,7 +26,16 @@ from hetuflow_server.embedded.shelter import assign_shelter, make_folder, shelte
 INITDB_PREFIX = "initdb-"
 DISK_FULL_WORDS = "No space left on device"
 # A fresh volume is not empty either.
-_OWN_ENTRIES = {"lock", "password", "password.new", "location", "server.log", "server.log.1", "lost+found"}
+_OWN_ENTRIES = {
+    "admitted.conf",
+    "lock",
+    "password",
+    "password.new",
+    "location",
+    "server.log",
+    "server.log.1",
+    "lost+found",
+}
 _OWN_PREFIXES = (INITDB_PREFIX, "location-")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -43,6 +52,11 @@ class ClusterDirectory:
     @property
     def password_file(self) -> Path:
         return self.root / "password"
+
+    @property
+    def admission_file(self) -> Path:
+        """Who may connect, where that is not the loopback address alone."""
+        return self.root / "admitted.conf"
 
     @property
     def log_file(self) -> Path:

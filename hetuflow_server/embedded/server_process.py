@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from hetuflow_core.errors import DatabaseUnreachable, PortTaken
 from hetuflow_server.embedded.binaries import Binaries
-from hetuflow_server.embedded.directory import DISK_FULL_WORDS, ClusterDirectory, disk_full
+from hetuflow_server.embedded.directory import DISK_FULL_WORDS, ClusterDirectory, disk_full, give_to_owner
 from hetuflow_server.embedded.server_log import ServerLog
 from hetuflow_server.embedded.spawning import spawn
 from hetuflow_server.embedded.survivors import POLL_INTERVAL
@@ -29,6 +31,7 @@ class ServerProcess:
         directory: ClusterDirectory,
         binaries: Binaries,
         *,
+        host: str,
         port: int,
         settings: Mapping[str, Setting],
         death_signal: signal.Signals | None,
@@ -37,7 +40,9 @@ class ServerProcess:
         self._directory = directory
         self._log = ServerLog(directory.log_file)
         # TCP only: a socket file adds a length limit, a folder to guard and lock files that outlive a kill.
-        fixed: dict[str, Setting] = {"listen_addresses": HOST, "port": port, "unix_socket_directories": ""}
+        fixed: dict[str, Setting] = {"listen_addresses": host, "port": port, "unix_socket_directories": ""}
+        if host != HOST:
+            fixed["hba_file"] = str(_admission(directory))
         argv = [str(binaries.postgres), "-D", str(directory.pgdata)]
         for name, value in {**settings, **fixed}.items():
             argv += ["-c", f"{name}={_spelled(value)}"]
@@ -102,6 +107,16 @@ class ServerProcess:
         return DatabaseUnreachable(
             f"The embedded PostgreSQL ended while starting ({self._log.last_words()}): see {self._log.path}."
         )
+
+
+def _admission(directory: ClusterDirectory) -> Path:
+    """Write down that whoever knows the password may come from elsewhere; a new cluster forbids it."""
+    with directory.admission_file.open("w") as file:
+        file.write("host all all all scram-sha-256\n")
+        file.flush()
+        os.fchmod(file.fileno(), 0o644)
+        give_to_owner(file.fileno(), directory.root)
+    return directory.admission_file
 
 
 def free_port() -> int:

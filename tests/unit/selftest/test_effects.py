@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from hetuflow_selftest.nemesis.faults import FAULTS
 from hetuflow_selftest.oracle.verdict import Outcome
 from tests.support.histories import (
     FIRST,
@@ -14,7 +15,9 @@ from tests.support.histories import (
     SECOND,
     Written,
     good,
+    leader_write,
     records_of,
+    row_of,
 )
 
 
@@ -95,6 +98,19 @@ def wrong_clock() -> Written:
     return written
 
 
+def host_that_slept() -> Written:
+    written = struck("pause-host")
+    row_of(written, "instance", "i2")["status"] = "lost"
+    return written
+
+
+def database_that_slept() -> Written:
+    written = struck("pause-postgres", victim="postgres")
+    written.database[:] = [row for row in written.database if row["kind"] != "leader_write"]
+    written.database.append(leader_write(FIRST, 103.9))
+    return written
+
+
 def full_disk() -> Written:
     written = struck("fill-disk")
     written.proxy.append(exchange(104.0, "reports", reports=start_of("i2")))
@@ -111,6 +127,17 @@ FELT: dict[str, tuple[Written, Callable[[Written], object]]] = {
         struck("cut-leader", victim="server-1", felt=3, epoch=1),
         lambda written: [record.update(felt=0) for record in written.nemesis],
     ),
+    "cut-leader-there": (
+        struck("cut-leader-there", victim="server-1", felt=3, epoch=1),
+        lambda written: [record.update(epoch=2) for record in written.nemesis],
+    ),
+    "cut-leader-back": (struck("cut-leader-back", victim="server-1", felt=3, epoch=1), nobody_took_over),
+    "cut-server": (
+        struck("cut-server", victim="server-1", felt=1),
+        lambda written: [record.update(felt=0) for record in written.nemesis],
+    ),
+    "stop-server": (struck("stop-server", victim="server-1"), lambda written: written.proxy.clear()),
+    "stop-leader": (struck("stop-leader", victim="server-1", epoch=1), nobody_took_over),
     "restart-servers": (restarts(), lambda written: written.drop(written.rows("server")[-1])),
     "kill-agent": (struck("kill-agent"), lambda written: written.payloads.clear()),
     "stop-agent": (struck("stop-agent"), lambda written: written.payloads.clear()),
@@ -122,11 +149,29 @@ FELT: dict[str, tuple[Written, Callable[[Written], object]]] = {
         struck("cut-agent", felt=1),
         lambda written: [record.update(felt=0) for record in written.nemesis],
     ),
+    "cut-agent-there": (struck("cut-agent-there", felt=1), lambda written: written.payloads.clear()),
+    "cut-agent-back": (
+        struck("cut-agent-back", felt=1),
+        lambda written: [record.update(felt=0) for record in written.nemesis],
+    ),
+    "stop-keeper": (struck("stop-keeper"), lambda written: written.payloads.clear()),
+    "pause-host": (
+        host_that_slept(),
+        lambda written: row_of(written, "instance", "i2").update(status="succeeded"),
+    ),
+    "pause-postgres": (
+        database_that_slept(),
+        lambda written: written.database.append(leader_write(FIRST, 108.0)),
+    ),
     "lose-replies": (lost_answers(), lambda written: written.proxy[0].update(passed=True)),
     "crash-postgres": (crash(), lambda written: written.observer.pop()),
     "step-clocks": (wrong_clock(), lambda written: written.proxy[-1].update(agent_off=0.1)),
     "fill-disk": (full_disk(), works_on),
 }
+
+
+def test_every_fault_has_its_own_sign() -> None:
+    assert {*FELT, "kill-leader"} == set(FAULTS)
 
 
 @pytest.mark.parametrize("fault", FELT)

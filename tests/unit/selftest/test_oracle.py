@@ -177,6 +177,33 @@ def two_attempts_at_once(written: Written) -> None:
     add_attempt(written, "run", 101.2, "run-2", "lost")
 
 
+def two_attempts_around_a_pause(written: Written, *, began: float, seen: float) -> None:
+    """One on a host that stands still from 101.2 to 107, one that began somewhere else."""
+    record = {"id": 2, "fault": "pause-host", "victim": "agent-1"}
+    written.nemesis += [{**record, "kind": "begin", "at": 101.2}, {**record, "kind": "end", "at": 107.0}]
+    records_of(written, "run-1")[-1].update(at=seen, kind="told")
+    add_attempt(written, "run", began, "run-2", "succeeded", agent="agent-2")
+
+
+@pytest.mark.parametrize(
+    ("began", "seen", "expected"),
+    [
+        (106.0, 107.5, Outcome.PASS),
+        # The keeper let it go on after it had woken up.
+        (106.0, 108.5, Outcome.FAIL),
+        # It was given away before the pause, or when it was over.
+        (101.0, 107.5, Outcome.FAIL),
+        (107.2, 107.5, Outcome.FAIL),
+    ],
+)
+def test_a_host_that_stood_still_ends_what_was_given_away_meanwhile(
+    began: float, seen: float, expected: Outcome
+) -> None:
+    written = good()
+    two_attempts_around_a_pause(written, began=began, seen=seen)
+    assert written.judged()["no two attempts at once"].outcome is expected
+
+
 def fires_overlap(written: Written) -> None:
     for record in records_of(written, "x114"):
         record["at"] += 1.8 if record["kind"] == "end" else 0
