@@ -11,7 +11,7 @@ import math
 import os
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 from uuid import UUID
 
@@ -33,7 +33,9 @@ from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.poller import Poller
 from hetuflow_agent.processes.link import keeper_program
 from hetuflow_agent.processes.processes import Processes
-from hetuflow_agent.registration import Registration
+from hetuflow_agent.refitting import Refitting
+from hetuflow_agent.registration import Offer, Registration
+from hetuflow_agent.reloading import Reloading
 from hetuflow_agent.reporter import Reporter
 from hetuflow_agent.runner.artifacts import ArtifactCarrier
 from hetuflow_agent.runner.claims import Claims
@@ -66,9 +68,13 @@ _READY_FOLDERS: Final = 2
 
 
 def build_agent(
-    settings: AgentSettings, *, environ: Mapping[str, str] | None = None, clock: Clock | None = None
+    settings: AgentSettings,
+    *,
+    environ: Mapping[str, str] | None = None,
+    clock: Clock | None = None,
+    read_again: Callable[[], AgentSettings] | None = None,
 ) -> Application:
-    """An agent that has not started; run it with `run_application`."""
+    """An agent that has not started; run it with `run_application`. On SIGHUP it reads its settings again."""
     host = settings.agent
     live = LiveSettings(settings)
     if live.given.log_level is not None:
@@ -107,6 +113,7 @@ def build_agent(
         cgroups=host.cgroups == "auto",
     )
     executors = load_executors(ExecutorHost(host))
+    shelf = Executors(executors)
     gateway = Gateway(correspondent)
     claims = Claims()
     kept_folders = KeptFolders(
@@ -171,12 +178,9 @@ def build_agent(
     registration = Registration(
         gateway,
         session,
-        host,
+        Offer(host, shelf.offered, run_as, resources),
         live,
         claims,
-        executors=sorted(executors),
-        run_as=run_as,
-        resources=resources,
         limit_means=lambda: processes.limit_means,
         on_status=steward.obey_status,
         rng=rng,
@@ -192,14 +196,21 @@ def build_agent(
         rng=rng,
     )
     reporter.take_along(poller)
+    refitting = Refitting(data, shelf, shipper, kept_folders, workshop, runner, live, registration, steward)
     parts: list[Part] = [
+        Reloading(
+            settings,
+            read_again or (lambda: settings),
+            refitting.refit,
+            until_up=lambda: agent.ready.wait(),  # noqa: PLW0108  it is made after its parts
+        ),
         data,
         spares,
         outbox,
         timers,
         kept_folders,
         processes,
-        Executors(executors),
+        shelf,
         gateway,
         recovery,
         registration,
@@ -223,7 +234,8 @@ def build_agent(
     ]
     # Draining takes as long as the work does; a second signal ends the wait.
     longest = math.inf if on_stop is OnStop.DRAIN else stop_timeout + _CLOSING
-    return Application(parts, stop_timeout=longest, stop_switch=stop_switch, clock=clock)
+    agent = Application(parts, stop_timeout=longest, stop_switch=stop_switch, clock=clock)
+    return agent
 
 
 def become_keeper(host: HostSettings, agent: Sequence[str]) -> NoReturn:

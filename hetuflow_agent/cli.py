@@ -64,12 +64,16 @@ cli.add_command(config_commands(AgentSettings, program="hetuflow-agent"))
 
 
 def run_agent(config_path: Path | None, *, debug: bool, as_init: bool = False) -> int:
-    settings = load_settings(AgentSettings, config_path=config_path)
+    settings = _load(config_path)
     configure_logging("debug" if debug else settings.log.level, settings.log.format)
     if as_init or os.getpid() == 1:
         become_keeper(settings.agent, [sys.executable, "-m", "hetuflow_agent", *_without_init(sys.argv[1:])])
     # The standard event loop, never uvloop: that one spawns processes many times slower.
-    return run_application(build_agent(settings))
+    return run_application(build_agent(settings, read_again=lambda: _load(config_path)))
+
+
+def _load(config_path: Path | None) -> AgentSettings:
+    return load_settings(AgentSettings, config_path=config_path)
 
 
 def _without_init(arguments: list[str]) -> list[str]:

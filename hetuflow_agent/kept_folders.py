@@ -55,7 +55,7 @@ class KeptFolders:
         self._spares = spares
         self._folder = data.failed
         self.keep_seconds = keep_seconds
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._clock = clock
         self._lock = threading.Lock()
         # By name: what is kept does not grow any more.
@@ -112,7 +112,7 @@ class KeptFolders:
         too_old = self._clock.now().timestamp() - self.keep_seconds
         total, removed = sum(one.size for one in kept), 0
         for one in kept:
-            if one.since > too_old and total <= self._most_bytes and not self._data.is_full():
+            if one.since > too_old and total <= self.most_bytes and not self._data.is_full():
                 break
             one.directory.remove()
             self._sizes.pop(one.directory.root.name, None)

@@ -42,6 +42,10 @@ class LiveSettings:
     def log_level(self) -> LogLevel:
         return self._own.log.level if self.given.log_level is None else self.given.log_level
 
+    def adopt(self, own: AgentSettings) -> None:
+        """Its own configuration was read again; what was given stays above it."""
+        self._own = own
+
     def change(self, wanted: AgentConfiguration) -> None:
         """Let `wanted` hold from now on; on disk when this returns, or not at all."""
         check_configuration(wanted)

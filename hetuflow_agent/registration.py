@@ -6,6 +6,7 @@ import asyncio
 import platform
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 
@@ -27,6 +28,17 @@ def _automatic_labels() -> dict[str, str]:
     return automatic_labels(os=host.system, arch=host.machine, hostname=host.node)
 
 
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What this agent has for jobs, beside what `LiveSettings` say."""
+
+    settings: HostSettings
+    # Names of its executors.
+    executors: Sequence[str]
+    run_as: Sequence[str]
+    resources: Resources
+
+
 class Registration:
     """Claims on record at this time are what an earlier session left to be reported."""
 
@@ -36,26 +48,20 @@ class Registration:
         self,
         gateway: Gateway,
         session: Session,
-        settings: HostSettings,
+        offer: Offer,
         live: LiveSettings,
         claims: Claims,
         *,
-        executors: Sequence[str],
-        run_as: Sequence[str],
-        resources: Resources,
         limit_means: Callable[[], LimitMeans],
         on_status: Callable[[str], None],
         rng: random.Random,
     ) -> None:
         self._gateway = gateway
         self._session = session
-        self._settings = settings
+        self.offer = offer
         self._live = live
         self._on_status = on_status
         self._claims = claims
-        self._executors = executors
-        self._run_as = run_as
-        self._resources = resources
         self._limit_means = limit_means
         self._backoff = Backoff(rng)
 
@@ -81,7 +87,8 @@ class Registration:
                 return
 
     def _request(self) -> Register:
-        settings = self._settings
+        offer = self.offer
+        settings = offer.settings
         held, _ = self._claims.snapshot()
         return Register(
             name=settings.name,
@@ -90,11 +97,11 @@ class Registration:
             namespaces=list(settings.namespaces),
             slots=self._live.slots,
             labels=agent_labels(self._live.labels, _automatic_labels()),
-            executors=list(self._executors),
-            run_as=list(self._run_as),
+            executors=list(offer.executors),
+            run_as=list(offer.run_as),
             taints=list(self._live.taints),
             pools=list(settings.pools),
-            resources=self._resources,
+            resources=offer.resources,
             limit_means=self._limit_means(),
             running=held,
         )
@@ -106,7 +113,8 @@ class Registration:
         session.poll_wait_ms = registered.poll_wait
         session.adopted = frozenset(registered.adopted)
         self._on_status(registered.status)
-        log.info("Registered.", agent=self._settings.name, server=self._settings.server_url)
+        settings = self.offer.settings
+        log.info("Registered.", agent=settings.name, server=settings.server_url)
 
     def _wait_after(self, error: HetuflowError) -> float:
         """Seconds until the next try; raises what trying again cannot change."""

@@ -97,9 +97,7 @@ class Steward:
 
     async def _configure(self, payload: dict[str, Any]) -> Done:
         await asyncio.to_thread(self._live.change, _read(payload, AgentConfiguration))
-        self._set_log_level(self._live.log_level)
-        self._runner.resize(self._live.slots)
-        await self._announce()
+        await self.apply_settings()
         return Done(
             {
                 "slots": self._live.slots,
@@ -108,6 +106,12 @@ class Steward:
                 "log_level": self._live.log_level,
             }
         )
+
+    async def apply_settings(self) -> None:
+        """Let what the live settings say now hold, and tell the server."""
+        self._set_log_level(self._live.log_level)
+        self._runner.resize(self._live.slots)
+        await self._announce()
 
     async def _metrics(self, _: dict[str, Any]) -> Done:
         facts = await asyncio.to_thread(_host_facts, self._data_dir)

@@ -161,8 +161,12 @@ class DataDirectory:
             self._lock = self._take_lock()
             self.instances.mkdir(exist_ok=True, mode=0o700)
             if self._passable:
-                for folder in (self.root, self.instances):
-                    folder.chmod(stat.S_IMODE(folder.stat().st_mode) | _PASSABLE)
+                self.let_pass()
+
+    def let_pass(self) -> None:
+        """Let other users through, to the folders of claims that are theirs."""
+        for folder in (self.root, self.instances):
+            folder.chmod(stat.S_IMODE(folder.stat().st_mode) | _PASSABLE)
 
     async def stop(self) -> None:
         lock, self._lock = self._lock, None

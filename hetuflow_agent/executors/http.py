@@ -116,6 +116,10 @@ class HttpExecutor(Executor):
         self._resolve = resolve
         self._tls = tls
 
+    def adapt(self, host: ExecutorHost) -> None:
+        super().adapt(host)
+        self._allowed = parse_networks(host.settings.http_allow)
+
     def check(self, run: RunSpec) -> None:
         _request_of(run)
 

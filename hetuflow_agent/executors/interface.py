@@ -72,6 +72,10 @@ class Executor:
     def __init__(self, host: ExecutorHost) -> None:
         self.host = host
 
+    def adapt(self, host: ExecutorHost) -> None:
+        """The agent's settings have changed; raise `Unavailable` if it is not set up for this any more."""
+        self.host = host
+
     def check(self, run: RunSpec) -> None:
         """Raise `Invalid` unless `run.options` make sense; called before anything else."""
 

@@ -41,12 +41,17 @@ class PythonExecutor(Executor):
 
     def __init__(self, host: ExecutorHost) -> None:
         super().__init__(host)
-        if not host.settings.python_modules:
-            raise Unavailable("No modules are listed in agent.python_modules.")
-        self._modules = host.settings.python_modules
+        self._modules: tuple[str, ...] = ()
         self._tasks = TaskLoop()
         self._known: dict[str, TaskFunction[..., Any]] = {}
         self._capturing = Capturing()
+        self.adapt(host)
+
+    def adapt(self, host: ExecutorHost) -> None:
+        super().adapt(host)
+        self._modules = host.settings.python_modules
+        if not self._modules:
+            raise Unavailable("No modules are listed in agent.python_modules.")
 
     def check(self, run: RunSpec) -> None:
         self._allowed(_call_of(run))

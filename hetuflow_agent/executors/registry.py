@@ -31,14 +31,18 @@ BUILT_IN: Final[Mapping[str, Maker]] = {
 
 def load_executors(host: ExecutorHost) -> dict[str, Executor]:
     """Name → executor; one that cannot be had is left out and said so."""
+    made = {name: _made(name, make, host) for name, make in _makers().items()}
+    return {name: executor for name, executor in made.items() if executor is not None}
+
+
+def _makers() -> dict[str, Maker]:
     makers: dict[str, Maker] = dict(BUILT_IN)
     for entry in entry_points(group=GROUP):
         try:
             makers[entry.name] = entry.load()
         except Exception:
             log.exception("An executor cannot be loaded and is left out.", executor=entry.name)
-    made = {name: _made(name, make, host) for name, make in makers.items()}
-    return {name: executor for name, executor in made.items() if executor is not None}
+    return makers
 
 
 def executor_name(run: RunSpec) -> str:
@@ -51,8 +55,29 @@ class Executors:
 
     name = "executors"
 
-    def __init__(self, executors: Mapping[str, Executor]) -> None:
+    def __init__(self, executors: dict[str, Executor]) -> None:
         self._executors = executors
+        # Not offered any more; what they have under way goes on.
+        self._withdrawn: set[str] = set()
+
+    @property
+    def offered(self) -> list[str]:
+        return sorted(self._executors.keys() - self._withdrawn)
+
+    def adapt(self, host: ExecutorHost) -> None:
+        """The agent's settings have changed: some may have become possible, or impossible."""
+        for name, make in _makers().items():
+            known = self._executors.get(name)
+            if known is None:
+                if (made := _made(name, make, host)) is not None:
+                    self._executors[name] = made
+                continue
+            try:
+                known.adapt(host)
+                self._withdrawn.discard(name)
+            except Unavailable as error:
+                log.info("An executor is not offered any more.", executor=name, why=str(error))
+                self._withdrawn.add(name)
 
     async def start(self) -> None:
         pass

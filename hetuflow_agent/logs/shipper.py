@@ -69,7 +69,8 @@ class LogShipper:
         stop_budget: float,
         masking: Masking | None = None,
     ) -> None:
-        self._masking = masking or Masking()
+        # Of the logs that begin from now on.
+        self.masking = masking or Masking()
         self._gateway = gateway
         self._session = session
         self._records = records
@@ -107,13 +108,13 @@ class LogShipper:
         self, instance_id: UUID, token: UUID, directory: ClaimDirectory, *, veiled: bool = False
     ) -> None:
         """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`."""
-        self._logs[token] = ClaimLog(instance_id, token, directory, self._masking, veiled=veiled)
+        self._logs[token] = ClaimLog(instance_id, token, directory, self.masking, veiled=veiled)
 
     def unveil(self, token: UUID, values: Iterable[str]) -> None:
         """These values are to be masked in a claim's log, which may be shipped now."""
         found = self._logs.get(token)
         if found is not None:
-            found.unveil(self._masking.extended(values))
+            found.unveil(self.masking.extended(values))
             self._loop.wake()
 
     def withhold(self, token: UUID) -> None:
@@ -128,7 +129,7 @@ class LogShipper:
     def cleaned(self, token: UUID, text: str) -> str:
         """What a claim's work has said elsewhere than in its log, masked the same way."""
         found = self._logs.get(token)
-        return (self._masking if found is None else found.masking).cleaned(text)
+        return (self.masking if found is None else found.masking).cleaned(text)
 
     def close(self, token: UUID, *, failed: bool = False, deserted: bool = False) -> None:
         """Nothing more will be written: what is there now is the whole log.

@@ -117,6 +117,12 @@ class Runner:
         self._workshop.processes.set_slots(slots)
         self._tell_slot_free()
 
+    def refit(self, workshop: Workshop, resources: Resources) -> None:
+        """Let what comes from now on work with this; what is under way goes on with what it had."""
+        self._workshop = workshop
+        self._resources = resources
+        self._tell_slot_free()
+
     def attempts(self) -> tuple[Attempt, ...]:
         with self._lock:
             return tuple(self._attempts.values())
