@@ -62,7 +62,7 @@ from hetuflow_core.runtime.tls import Trust
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.
 _CLOSING: Final = 6.0
 # Emptied folders that wait for the next tasks: a burst of short ones needs this many at most.
-_SPARE_FOLDERS: Final = 128
+_SPARE_FOLDERS: Final = 512
 # Made ahead: work that comes while little goes on finds its folder there.
 _READY_FOLDERS: Final = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -39,10 +39,10 @@ class Connection:
         """Whether something was not taken by the other side yet."""
         return bool(self._outgoing)
 
-    def send(self, messages: Sequence[wire.Message]) -> None:
+    def send(self, frame: bytes) -> None:
         if not self._open:
             return
-        self._outgoing += wire.pack(messages)
+        self._outgoing += frame
         if len(self._outgoing) > _MOST_WAITING:
             # An agent that hangs is told everything again when it comes back.
             self._on_end(self)

@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from hetuflow_agent.keeper.proc import (
     Stat,
-    children_of,
     has_any_marker,
     lists_children,
+    own_children,
     send,
     stat_of,
     tree,
@@ -63,14 +63,14 @@ def leaves_nobody(owned: Container[int]) -> bool:
 
     An orphan is a child of ours before its parent can be waited for. False where it would take long to know.
     """
-    return lists_children() and all(pid in owned for pid in children_of(os.getpid()))
+    return lists_children() and all(pid in owned for pid in own_children())
 
 
 def _orphans(task: Task, owned: Container[int]) -> list[int]:
     """Children of ours that we did not start, and that are the task's."""
     markers = {task.marker.encode(errors="surrogateescape")}
     found = []
-    for pid in children_of(os.getpid()):
+    for pid in own_children():
         if pid in owned:
             continue
         stat = stat_of(pid)

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from hetuflow_agent.keeper import wire
 from hetuflow_agent.keeper.record import Phase, Task
 
 _COMPACT_AT: Final = 1024 * 1024
@@ -31,7 +32,7 @@ class Journal:
     def load(self) -> dict[str, Task]:
         """Tasks whose end no agent has taken over; those without an end are told as running."""
         tasks: dict[str, Task] = {}
-        for line in self._lines():
+        for line in self._read_lines():
             _apply(line, tasks)
         return tasks
 
@@ -39,7 +40,7 @@ class Journal:
         """Begin anew with what is still of interest."""
         self.close()
         draft = self._path.with_name(self._path.name + ".new")
-        lines = b"".join(_line(_whole(task)) for task in tasks)
+        lines = _lines(wire.encode(task.state()) for task in tasks)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write_all(descriptor, lines)
@@ -58,20 +59,18 @@ class Journal:
 
     def intend(self, tasks: Iterable[Task]) -> None:
         """On disk when this returns; raises OSError when it cannot be."""
-        self._append(b"".join(_line({"intent": _whole(task)}) for task in tasks))
+        self._append(_lines(wire.encode(task.state()) for task in tasks))
         if self._descriptor is not None:
             os.fdatasync(self._descriptor)
 
-    def note(self, tasks: Iterable[Task]) -> None:
-        """What is new of these; a full disk is borne, for the agent is told as well."""
-        lines = b"".join(_line(_whole(task)) for task in tasks)
-        if lines:
-            with suppress(OSError):
-                self._append(lines)
+    def note(self, states: Iterable[str]) -> None:
+        """States as they are told; a full disk is borne, for the agent is told as well."""
+        with suppress(OSError):
+            self._append(_lines(states))
 
     def forget(self, keys: Iterable[str]) -> None:
         with suppress(OSError):
-            self._append(_line({"forget": list(keys)}))
+            self._append(_lines([wire.encode({"forget": list(keys)})]))
 
     @property
     def overgrown(self) -> bool:
@@ -96,7 +95,7 @@ class Journal:
             raise
         self._size += len(data)
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
+    def _read_lines(self) -> Iterator[dict[str, Any]]:
         try:
             data = self._path.read_bytes()
         except FileNotFoundError:
@@ -108,14 +107,8 @@ class Journal:
                     yield found
 
 
-def _whole(task: Task) -> dict[str, Any]:
-    state = task.state()
-    del state["op"]
-    return state | {"marker": task.marker}
-
-
-def _line(body: dict[str, Any]) -> bytes:
-    return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+def _lines(encoded: Iterable[str]) -> bytes:
+    return "".join(f"{one}\n" for one in encoded).encode("ascii")
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -128,6 +121,7 @@ def _apply(line: dict[str, Any], tasks: dict[str, Task]) -> None:
         for key in line["forget"]:
             tasks.pop(key, None)
         return
+    # Earlier versions set an intent apart; its phase does that.
     body = line.get("intent", line)
     with suppress(KeyError, TypeError, ValueError):  # a line of another version says nothing to us
         task = _read(body)
@@ -136,6 +130,7 @@ def _apply(line: dict[str, Any], tasks: dict[str, Task]) -> None:
 
 def _read(body: dict[str, Any]) -> Task:
     known = {
+        "op",
         "key",
         "marker",
         "boot_id",

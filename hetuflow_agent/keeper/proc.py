@@ -66,6 +66,18 @@ def _read(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _read_whole(path: str) -> bytes:
+    """However long it is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        found = b""
+        while more := os.read(descriptor, _MOST_STAT):
+            found += more
+        return found
+    finally:
+        os.close(descriptor)
+
+
 def identity_of(pid: int) -> Identity | None:
     found = stat_of(pid)
     return Identity(pid, found.start_ticks, boot_id()) if found is not None else None
@@ -90,15 +102,21 @@ def lists_children() -> bool:
     return (_PROC / "thread-self/children").exists()
 
 
+def own_children() -> list[int]:
+    """Of this process, which has one thread."""
+    if not lists_children():
+        return children_of(os.getpid())
+    return [int(child) for child in _read_whole("/proc/thread-self/children").split()]
+
+
 def children_of(pid: int) -> list[int]:
     if not lists_children():
         return [found.pid for each in all_pids() if (found := stat_of(each)) and found.parent == pid]
     found_pids: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
-        for thread in os.listdir(_PROC / str(pid) / "task"):  # noqa: PTH208  names are all that is needed
+        for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208  names are all that is needed
             with suppress(FileNotFoundError, ProcessLookupError):
-                text = (_PROC / str(pid) / "task" / thread / "children").read_text(encoding="ascii")
-                found_pids += map(int, text.split())
+                found_pids += map(int, _read_whole(f"/proc/{pid}/task/{thread}/children").split())
     return found_pids
 
 

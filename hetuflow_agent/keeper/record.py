@@ -36,9 +36,12 @@ class Why(StrEnum):
     RECALLED = "recalled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Spec:
-    """A command as the agent describes it; times are seconds of boottime, durations seconds."""
+    """A command as the agent describes it; times are seconds of boottime, durations seconds.
+
+    Not frozen, which would make each of them at four times the cost.
+    """
 
     key: str
     argv: list[str]
@@ -69,8 +72,8 @@ class Spec:
     @staticmethod
     def read(message: Message) -> Spec:
         """Raises TypeError for a message that is none."""
-        fields = {name: value for name, value in message.items() if name != "op"}
-        return Spec(**fields)
+        message.pop("op", None)
+        return Spec(**message)
 
 
 @dataclass(slots=True)
@@ -115,10 +118,11 @@ class Task:
         return Identity(self.pid, self.start_ticks, self.boot_id)
 
     def state(self) -> Message:
-        """Everything the agent may want to know, in one message."""
+        """Everything the agent or the next keeper may want to know, in one message."""
         return {
             "op": "state",
             "key": self.key,
+            "marker": self.marker,
             "phase": self.phase.value,
             "boot_id": self.boot_id,
             "pid": self.pid,

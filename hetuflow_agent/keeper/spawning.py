@@ -10,8 +10,7 @@ import errno
 import os
 import pwd
 import signal
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from hetuflow_agent.keeper.record import Spec
@@ -34,15 +33,19 @@ class CannotStart(Exception):
 
 def spawn(spec: Spec) -> int:
     """The pid of the new process; raises CannotStart."""
-    with _at_fault("cwd"):
-        os.chdir(spec.cwd)
-    with _at_fault("output"):
-        outputs = _open_outputs(spec)
+    at_fault = "cwd"
+    outputs: list[int] = []
     try:
-        if spec.user is not None:
-            return _spawn_as(spec, outputs, _identity(spec.user))
-        with _at_fault("program"):
-            return _spawn(spec, outputs)
+        os.chdir(spec.cwd)
+        at_fault = "output"
+        outputs.append(os.open(spec.stdout, _APPEND, 0o600))
+        outputs.append(os.open(spec.stderr, _APPEND, 0o600))
+        at_fault = "program"
+        return _spawn(spec, outputs) if spec.user is None else _spawn_as(spec, outputs, spec.user)
+    except OSError as error:
+        raise CannotStart(at_fault, error) from error
+    except ValueError as error:
+        raise CannotStart("command", error) from error
     finally:
         for descriptor in outputs:
             os.close(descriptor)
@@ -71,27 +74,25 @@ def _identity(user: str) -> tuple[int, int, list[int]]:
     return found.pw_uid, found.pw_gid, os.getgrouplist(user, found.pw_gid)
 
 
-def _spawn_as(spec: Spec, outputs: list[int], identity: tuple[int, int, list[int]]) -> int:
+def _spawn_as(spec: Spec, outputs: list[int], user: str) -> int:
     """As another user, which posix_spawn cannot: this forks."""
     import subprocess  # noqa: PLC0415  most keepers never need it
 
-    uid, gid, groups = identity
-    with _at_fault("program"):
-        program = find_program(spec.argv[0], spec.env)
+    uid, gid, groups = _identity(user)
+    program = find_program(spec.argv[0], spec.env)
     if os.geteuid() != 0:
         raise CannotStart("user", PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
-    with _at_fault("program"):
-        process = subprocess.Popen(  # noqa: S603  what the job says
-            spec.argv,
-            executable=program,
-            env=spec.env,
-            stdout=outputs[0],
-            stderr=outputs[1],
-            start_new_session=True,
-            user=uid,
-            group=gid,
-            extra_groups=groups,
-        )
+    process = subprocess.Popen(  # noqa: S603  what the job says
+        spec.argv,
+        executable=program,
+        env=spec.env,
+        stdout=outputs[0],
+        stderr=outputs[1],
+        start_new_session=True,
+        user=uid,
+        group=gid,
+        extra_groups=groups,
+    )
     # The table waits for all children itself.
     process.returncode = 0
     return process.pid
@@ -111,22 +112,3 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
         refused = refused or os.path.isfile(candidate)  # noqa: PTH113  as above
     code = errno.EACCES if refused else errno.ENOENT
     raise OSError(code, os.strerror(code), name)
-
-
-def _open_outputs(spec: Spec) -> list[int]:
-    stdout = os.open(spec.stdout, _APPEND, 0o600)
-    try:
-        return [stdout, os.open(spec.stderr, _APPEND, 0o600)]
-    except OSError:
-        os.close(stdout)
-        raise
-
-
-@contextmanager
-def _at_fault(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CannotStart(what, error) from error
-    except ValueError as error:
-        raise CannotStart("command", error) from error

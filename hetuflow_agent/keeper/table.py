@@ -1,7 +1,7 @@
 """All tasks of the keeper, from the intent to the end.
 
 Nothing here waits: `run_due` does what the time asks for, `reap` what the kernel tells, and both note in
-`changed` what the agent and the journal have to hear. All times are seconds of boottime.
+`news` what the agent and the journal have to hear. All times are seconds of boottime.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from hetuflow_agent.keeper.proc import resident_bytes, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
 from hetuflow_agent.keeper.turns import Line, News
+from hetuflow_agent.keeper.wire import encode
 
 # How often a family that is on its way out is looked at: in its grace, and after KILL.
 _LOOK_EVERY: Final = 0.05
@@ -59,7 +60,6 @@ class Table:
         self._order = count()
         self._renewed_at = 0.0
         self.line = Line()
-        self.changed: dict[str, Task] = {}
         self.news = News()
         # A child that is no task: the agent itself, where the keeper is the first process.
         self.companion: Companion | None = None
@@ -80,7 +80,7 @@ class Table:
         for spec in specs:
             known = self._tasks.get(spec.key)
             if known is not None:
-                self._note(known)
+                self.news.note(known.key)
                 continue
             task = Task(spec.key, Phase.WAITING, spec.marker, self._boot_id, spec, renewed_at=spec.renewed_at)
             self._tasks[spec.key] = task
@@ -124,7 +124,7 @@ class Table:
             if self.line.waits(key):
                 self.stop(key, 0.0, Why.RECALLED)
             elif key in self._tasks:
-                self._note(self._tasks[key])
+                self.news.note(key)
 
     def renew(self, sent_at: float, stop: Iterable[str]) -> None:
         """Everything is renewed as of then, except what is named to be ended."""
@@ -138,23 +138,27 @@ class Table:
         gone = [key for key in keys if (task := self._tasks.get(key)) is not None and task.over]
         for key in gone:
             del self._tasks[key]
-            self.changed.pop(key, None)
+            self.news.drop(key)
         if gone:
             self._journal.forget(gone)
         if self._journal.overgrown or (not self._tasks and self._journal.idle_weight):
             with suppress(OSError):  # the old one goes on
                 self._journal.open(self._tasks.values())
 
-    def take_changed(self) -> list[Task]:
-        """What is new since the last time, written down."""
-        if not self.changed:
-            return []
-        found = list(self.changed.values())
-        self.changed.clear()
-        for task in found:
+    def take_news(self, *, all_of_it: bool = False) -> list[str]:
+        """The states that it is time to tell, or all that are new, encoded; written down before."""
+        told: list[str] = []
+        begun: list[str] = []
+        for key in self.news.take(math.inf if all_of_it else self._clock.boottime()):
+            task = self._tasks[key]
             self._identify(task)
-        self._journal.note(task for task in found if task.phase is not Phase.WAITING)
-        return found
+            state = encode(task.state())
+            told.append(state)
+            if task.phase is not Phase.WAITING:
+                begun.append(state)
+        if begun:
+            self._journal.note(begun)
+        return told
 
     def next_alarm(self) -> float:
         return self._alarms[0][0] if self._alarms else math.inf
@@ -237,7 +241,7 @@ class Table:
         task.started_at, task.started_wall = now, self._clock.wall()
         task.phase = Phase.RUNNING
         self._by_pid[pid] = task
-        self._note(task, urgent=False)
+        self.news.note_begun(task.key, now)
         self._limits.impose(task, spec, pid)
         self._watch(task, now)
 
@@ -287,7 +291,7 @@ class Table:
             task.why = str(why)
             self._remember_family(task)
             signal_group(task, signal.SIGTERM)
-            self._note(task)
+            self.news.note(task.key)
         task.kill_at = kill_at if task.kill_at is None else min(task.kill_at, kill_at)
 
     def _proceed_to_end(self, task: Task, now: float) -> None:
@@ -331,7 +335,7 @@ class Table:
 
     def _leave(self, task: Task) -> None:
         self.line.leave(task.key)
-        self._note(task)
+        self.news.note(task.key)
 
     def _call_next(self) -> None:
         """Who has a slot now may run at its instant."""
@@ -341,10 +345,6 @@ class Table:
                 self.line.leave(key)  # ended while it waited
             else:
                 self._look_at(task, task.spec.at)
-
-    def _note(self, task: Task, *, urgent: bool = True) -> None:
-        self.changed[task.key] = task
-        self.news.note(self._clock.boottime(), urgent=urgent)
 
     @staticmethod
     def _identify(task: Task) -> None:

@@ -1,4 +1,4 @@
-"""Who may run, of those that take a slot; and when it is time to tell the agent what is new."""
+"""Who may run, of those that take a slot; and what it is time to tell the agent of."""
 
 from __future__ import annotations
 
@@ -41,21 +41,41 @@ class Line:
 
 
 class News:
-    """When to tell: an end at once, unless something was told just now; that something runs, a moment later.
+    """An end is told at once, unless something was told just now; that something runs, after a moment.
 
-    So a lone task waits for nobody, and of a short one among many the agent hears once.
+    So a lone task waits for nobody, and of a short one the agent hears once.
     """
 
     def __init__(self) -> None:
-        self.at = math.inf
         self._told_at = -math.inf
+        self._urgent: dict[str, None] = {}
+        # When to tell that it runs, the earliest first.
+        self._begun: dict[str, float] = {}
 
-    def note(self, now: float, *, urgent: bool) -> None:
-        self.at = min(self.at, self._told_at + TOGETHER if urgent else now + TOGETHER)
+    @property
+    def at(self) -> float:
+        """When there is something to tell."""
+        urgent = self._told_at + TOGETHER if self._urgent else math.inf
+        return min(urgent, next(iter(self._begun.values()), math.inf))
 
-    def due(self, now: float) -> bool:
-        """Whether to tell now; it counts as told then."""
+    def note(self, key: str) -> None:
+        self._begun.pop(key, None)
+        self._urgent[key] = None
+
+    def note_begun(self, key: str, now: float) -> None:
+        if key not in self._urgent:
+            self._begun[key] = now + TOGETHER
+
+    def drop(self, key: str) -> None:
+        self._begun.pop(key, None)
+        self._urgent.pop(key, None)
+
+    def take(self, now: float) -> list[str]:
+        """What to tell now; it counts as told then."""
         if now < self.at:
-            return False
-        self.at, self._told_at = math.inf, now
-        return True
+            return []
+        keys = [*self._urgent, *(key for key, at in self._begun.items() if at <= now)]
+        for key in keys:
+            self.drop(key)
+        self._told_at = now
+        return keys

@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,14 +36,21 @@ _LONGEST_FRAME: Final = 256 * 1024 * 1024
 
 Message = dict[str, Any]
 
+# Paths and variables that are no UTF-8 are lone surrogates in Python; ASCII escapes carry them unharmed.
+encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
 
 class Garbled(ValueError):
     """The other side sent something that is no frame."""
 
 
 def pack(messages: Sequence[Message]) -> bytes:
-    # Paths and variables that are no UTF-8 are lone surrogates in Python; ASCII escapes carry them unharmed.
-    body = json.dumps(messages, separators=(",", ":")).encode("ascii")
+    return frame(map(encode, messages))
+
+
+def frame(encoded: Iterable[str]) -> bytes:
+    """Of messages that are encoded already."""
+    body = f"[{','.join(encoded)}]".encode("ascii")
     return _LENGTH.pack(len(body)) + body
 
 

@@ -15,9 +15,9 @@ from uuid import UUID
 
 # Of how long it takes to get work ready: once to ask for it, once to have its start committed, and some air.
 _HORIZON: Final = 2.5
-# What is taken ahead should have its turn long before it is given back, whatever the slots could do.
-_LONGEST_WAIT: Final = 0.25
-_MOST_AHEAD: Final = 128
+# Once it is ready, what was taken ahead should have its turn long before it is given back.
+_LONGEST_WAIT: Final = 0.2
+_MOST_AHEAD: Final = 256
 # No process is over sooner.
 _SHORTEST: Final = 0.001
 # How much the last one counts among all.
@@ -30,7 +30,8 @@ class Pace:
     """How long work takes, of late, how much of it ends per second, and how long it takes to get more ready.
 
     So many are taken ahead as the slots could be done with by the time others are ready: short work is, long
-    is not. What really ends per second is a bound and not the measure: with nothing ahead it would stay low.
+    is not. What really ends per second is a bound and not the measure: with nothing ahead it would stay low,
+    and so it would with no more ahead than ends while others are made ready.
     """
 
     def __init__(self) -> None:
@@ -58,7 +59,7 @@ class Pace:
         if self._duration is None:
             return 0
         done_meanwhile = slots * _HORIZON * self._lead / max(self._duration, _SHORTEST)
-        done_in_time = self.per_second(now) * _LONGEST_WAIT
+        done_in_time = self.per_second(now) * (self._lead + _LONGEST_WAIT)
         return min(_MOST_AHEAD, int(done_meanwhile), int(done_in_time))
 
 

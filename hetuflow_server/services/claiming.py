@@ -22,7 +22,7 @@ from hetuflow_server.store.agents import AgentSession
 _MOST_PREFETCH = timedelta(seconds=5)
 _MOST_PER_POLL = 500
 # What an agent of short tasks may take beyond its slots, for the next moment.
-_MOST_AHEAD = 64
+_MOST_AHEAD = 256
 _MOST_SESSIONS = 50_000
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import math
 import os
 import signal
 import subprocess
@@ -204,16 +206,22 @@ async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
 
 def test_an_end_is_told_at_once_and_many_together() -> None:
     news = News()
-    assert not news.due(100.0)
-    news.note(100.0, urgent=False)
-    assert not news.due(100.0), "that something runs can wait a moment"
-    news.note(100.001, urgent=True)
-    assert news.due(100.001)
-    news.note(100.002, urgent=True)
-    assert not news.due(100.002)
-    assert news.at == pytest.approx(100.001 + TOGETHER)
-    assert news.due(news.at)
-    assert not news.due(200.0)
+    assert news.take(100.0) == []
+    for key in ("short", "long", "forgotten"):
+        news.note_begun(key, 100.0)
+    assert news.take(100.0) == [], "that something runs can wait a moment"
+    news.note("short")
+    assert news.take(100.001) == ["short"], "an end waits for nobody, and of what runs on nothing is told yet"
+    news.note("other")
+    assert news.take(100.002) == []
+    news.drop("forgotten")
+    assert news.at == pytest.approx(100.0 + TOGETHER)
+    assert news.take(news.at) == ["other", "long"]
+    assert news.take(200.0) == []
+    news.note("again")
+    news.note_begun("again", 200.0)
+    assert news.take(200.0) == ["again"]
+    assert news.at == math.inf
 
 
 async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:
@@ -548,9 +556,9 @@ def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
     task = command(folder, f"touch {folder}/ran")
     table.accept([Spec.read(task.message())])
     table.run_due(1)
-    (refused,) = table.take_changed()
-    assert (refused.phase, refused.exit["what"], refused.pid) == (Phase.FAILED, "journal", None)
-    verdict = classify(exit_of(refused.state()), None)
+    refused = json.loads(*table.take_news())
+    assert (refused["phase"], refused["what"], refused["pid"]) == (Phase.FAILED, "journal", None)
+    verdict = classify(exit_of(refused), None)
     assert verdict is not None
     assert (verdict.status, verdict.reason) == (InstanceStatus.LOST, "agent_blocked")
     assert not (folder / "ran").exists()

@@ -75,14 +75,10 @@ def paced(per_second: float, duration: float, lead: float) -> tuple[Pace, float]
     ("per_second", "duration", "lead", "least", "most"),
     [
         (500, 0.010, 0.010, 10, 10),  # 10 ms to get one ready, and four end every 10 ms
-        (500, 0.002, 0.200, 124, 128),  # never more than this
-        (
-            100,
-            0.002,
-            0.040,
-            20,
-            26,
-        ),  # slots could do more than the machine does: a quarter of a second's worth
+        (1000, 0.002, 0.400, 256, 256),  # never more than this
+        # Slots could do more than the machine does: what ends in the time it takes to get more, and a bit.
+        (100, 0.002, 0.040, 20, 26),
+        (500, 0.002, 0.200, 180, 200),
         (4, 1.0, 0.010, 0, 0),  # tasks of seconds: nothing waits here that could run elsewhere
         (100, 1.0, 0.010, 0, 0),
     ],
