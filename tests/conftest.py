@@ -23,6 +23,7 @@ from tests.support.embedded import (  # noqa: F401 (fixtures)
     new_cluster_dir,
     reachable_place,
 )
+from tests.support.guardian import dismiss, guard
 from tests.support.pristine import PristineDatabase
 
 # A machine with other things to do is slow at times: how long an example takes proves nothing.
@@ -51,6 +52,14 @@ def pytest_configure_node(node: Any) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _RUN in config.stash:
         config.stash[_RUN].close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guardian(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Nothing that tests start outlives the process that runs them."""
+    guardian = guard(tmp_path_factory.getbasetemp())
+    yield
+    dismiss(guardian)
 
 
 @pytest.fixture(scope="session")
