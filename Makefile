@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench lint check format docs lock clean
+.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench bench-smoke lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -51,6 +51,9 @@ chaos-bugs: install ## put bugs into servers on purpose, and see that the self-t
 
 bench: install ## measure rates and latencies beside their limits, in one run
 	@$(BIN)/python -m bench $(ARGS)
+
+bench-smoke: install ## see that every figure of the benchmark works, in minutes; measures nothing
+	@$(BIN)/python -m bench --smoke $(ARGS)
 
 lint: install ## formats, lint, types, import rules, docs
 	@$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""`python -m bench [figure …] [--quick | --full] [--json FILE]` and `python -m bench peers --install`."""
+"""`python -m bench [figure …] [--smoke | --quick | --full] [--json FILE]`, or `… peers --install`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import NoReturn
 
 from bench import report
-from bench.figure import FULL, QUICK, USUAL, Context, Measure, Pace
+from bench.figure import FULL, QUICK, SMOKE, USUAL, Context, Measure, Pace, check
 from bench.figures import (
     agent_rate,
     big_log,
@@ -92,6 +92,9 @@ def parse(arguments: Sequence[str]) -> Options:
     paces.add_argument(
         "--full", action="store_const", dest="pace", const=FULL, help="millions of rows and more repetitions"
     )
+    paces.add_argument(
+        "--smoke", action="store_const", dest="pace", const=SMOKE, help="tiny: whether every figure works"
+    )
     parser.set_defaults(pace=USUAL)
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help=f"what to write, instead of a new file in {_RESULTS}/"
@@ -133,6 +136,7 @@ def _measure(name: str, context: Context, results: Results) -> None:
     began, load = time.monotonic(), os.getloadavg()[0]
     try:
         figure = FIGURES[name](context)
+        check(figure)
     except Exception as error:  # noqa: BLE001  whatever one of them meets, the others are measured
         # The log goes with the folder, and without it nobody could tell why.
         what = str(error) or type(error).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -93,6 +94,18 @@ class Figure:
     skipped: Sequence[Skip] = ()
 
 
+def check(figure: Figure) -> None:
+    """Refuse a figure that nothing can be made of: what is written down has to be numbers."""
+    if not (figure.lines or figure.skipped):
+        raise BenchFailed(f"{figure.name} has measured nothing.")
+    for line in figure.lines:
+        limits = line.limit.values if line.limit else [1.0] * len(line.values)
+        if not line.values or len(limits) != len(line.values):
+            raise BenchFailed(f"{line.what}: {len(line.values)} values beside {len(limits)} of its limit.")
+        if not all(map(math.isfinite, [*line.values, *limits])) or 0 in limits:
+            raise BenchFailed(f"{line.what}: {line.values} beside {limits} cannot be compared.")
+
+
 @dataclass(frozen=True, slots=True)
 class Pace:
     """How much is measured."""
@@ -104,11 +117,17 @@ class Pace:
     # Of one repetition of a latency.
     triggers: int
 
-    def sized(self, quick: T, usual: T, full: T) -> T:
+    def sized(self, smoke: T, quick: T, usual: T, full: T) -> T:
         """Whatever else is larger the longer one is willing to wait."""
-        return {QUICK.name: quick, USUAL.name: usual}.get(self.name, full)
+        return {SMOKE.name: smoke, QUICK.name: quick, USUAL.name: usual}.get(self.name, full)
+
+    def unless_smoke(self, size: T, smoke: T) -> T:
+        """What is the same at every pace that measures something."""
+        return smoke if self.name == SMOKE.name else size
 
 
+# Measures nothing: whether every figure still works is all it tells.
+SMOKE = Pace("smoke", repetitions=1, seconds=0.02, triggers=2)
 QUICK = Pace("quick", repetitions=3, seconds=0.3, triggers=12)
 USUAL = Pace("usual", repetitions=3, seconds=2.0, triggers=70)
 FULL = Pace("full", repetitions=5, seconds=3.0, triggers=120)

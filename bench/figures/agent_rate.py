@@ -63,8 +63,9 @@ def _line(
         rate, _ = _rate(context, job, _FIRST_BACKLOG)
         for repetition in range(context.pace.repetitions):
             context.say(f"agent rate, repetition {repetition + 1}: {what}")
-            seconds = max(_LEAST_SECONDS, context.pace.seconds)
-            backlog = amount_for(seconds, rate, least=_LEAST_BACKLOG, most=_MOST_BACKLOG, step=10)
+            seconds = max(context.pace.unless_smoke(_LEAST_SECONDS, 0.1), context.pace.seconds)
+            least = context.pace.unless_smoke(_LEAST_BACKLOG, 20)
+            backlog = amount_for(seconds, rate, least=least, most=_MOST_BACKLOG, step=10)
             before = _used(context, name)
             rate, claimed_again = _rate(context, job, backlog)
             costs.append(

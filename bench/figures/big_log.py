@@ -23,12 +23,12 @@ from typing import Any, Self
 import psutil
 import psycopg
 
-from bench.figure import QUICK, Aim, BenchFailed, Context, Figure, Limit, Line
+from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.system import wait_until
 from hetuflow_core.client import Hetuflow
 
-_FULL_MB = 1_000
-_QUICK_MB = 100
+# By pace.
+_MEGABYTES = (1, 100, 1_000, 1_000)
 _LOOK_EVERY = 0.05
 _PATIENCE_SECONDS = 600.0
 # MiB each process may grow by.
@@ -53,8 +53,7 @@ with open(os.environ["HETUFLOW_OUTPUT"], "w") as told:
 
 
 def measure(context: Context) -> Figure:
-    quick = context.pace == QUICK
-    size = _QUICK_MB if quick else _FULL_MB
+    size = context.pace.sized(*_MEGABYTES)
     command = [sys.executable, "-I", "-S", "-c", _WRITER, str(size)]
     job = context.system.add_job("bench-big-log", command)
     context.say(f"big log: {size} MB")

@@ -23,8 +23,9 @@ _AIM = Aim(1.5, at_least=False)
 _AIM_SNAPSHOT = Aim(5, at_least=False, best=2)
 _AIM_FINISH_SNAPSHOT = Aim(5, at_least=False)
 # Instances that come and go while a transaction is open, and leave dead rows behind.
-_GONE, _GONE_QUICK = 20_000, 1_000
-_MANY, _MANY_QUICK = 100_000, 10_000
+# By pace.
+_GONE = (500, 1_000, 20_000, 20_000)
+_MANY = (200, 10_000, 100_000, 100_000)
 
 _CLASSES = """
 INSERT INTO sched_placement (digest, requirements)
@@ -83,7 +84,7 @@ def measure(context: Context) -> Figure:
 
 
 async def _measure(context: Context) -> list[Scene]:
-    rows = context.pace.sized(_MANY_QUICK, _MANY, _MANY)
+    rows = context.pace.sized(*_MANY)
     async with AsyncExitStack() as stack:
         scenes = [await stack.enter_async_context(scene(context, "an empty queue", "queue_empty"))]
         for one in _SURROUNDINGS:
@@ -92,7 +93,7 @@ async def _measure(context: Context) -> list[Scene]:
             made = await stack.enter_async_context(scene(context, what, f"queue_{one.name}"))
             if one.snapshot:
                 stack.enter_context(_snapshot(made.url))
-                await made.come_and_go(context.pace.sized(_GONE_QUICK, _GONE, _GONE))
+                await made.come_and_go(context.pace.sized(*_GONE))
             else:
                 _fill(made, one, rows)
             scenes.append(made)

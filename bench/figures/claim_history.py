@@ -25,7 +25,7 @@ _AIM = Aim(1.3, at_least=False, best=1.1)
 _AIM_FINISH = Aim(1.3, at_least=False)
 _PARTITIONS = 90
 # By pace.
-_FINISHED = ((50_000,), (1_000_000,), (1_000_000, 5_000_000))
+_FINISHED = ((200,), (50_000,), (1_000_000,), (1_000_000, 5_000_000))
 _LOAD_BATCH = 100_000
 
 # Finished tasks with one instance each, spread evenly over the days of the partitions; ids carry their time.
@@ -56,11 +56,12 @@ async def _measure(context: Context) -> list[Scene]:
         empty = await stack.enter_async_context(scene(context, "nothing finished, 1 partition", "past_0"))
         await load_finished(empty.services.database, empty.job, 0, 1)
         scenes = [empty]
+        partitions = context.pace.unless_smoke(_PARTITIONS, 2)
         for finished in context.pace.sized(*_FINISHED):
-            what = f"{finished:,} finished in {_PARTITIONS} partitions"
+            what = f"{finished:,} finished in {partitions} partitions"
             context.say(f"claim history: loading {what}")
             past = await stack.enter_async_context(scene(context, what, f"past_{finished}"))
-            await load_finished(past.services.database, past.job, finished, _PARTITIONS)
+            await load_finished(past.services.database, past.job, finished, partitions)
             scenes.append(past)
         await measure_in_turns(context, "claim history", scenes)
         return scenes

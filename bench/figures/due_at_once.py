@@ -22,7 +22,7 @@ from hetuflow_core.resources import RunRequest
 
 _FEW = 1_000
 # By pace.
-_MANY = (5_000, 100_000, 100_000)
+_MANY = (2_000, 5_000, 100_000, 100_000)
 _AGENTS, _SLOTS = 4, 50
 _PER_CALL = 1_000
 # Until they are due: what creating them is expected to take, with time to spare.
@@ -49,7 +49,7 @@ def measure(context: Context) -> Figure:
     creating = create_backlog(context.system, job, _FEW) / _FEW
     in_event_loop(lambda: _drain(context, _FEW))
     # Long ones are long enough to need no repetition, and cost minutes.
-    repetitions = context.pace.sized(2, 1, 2)
+    repetitions = context.pace.sized(1, 2, 1, 2)
     for repetition in range(repetitions):
         for queue in (few, many):
             context.say(f"due at once, repetition {repetition + 1}: {queue.count:,}")

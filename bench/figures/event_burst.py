@@ -27,7 +27,9 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import Hints
 
-_EVENTS, _EVENTS_QUICK = 10_000, 2_000
+# By pace.
+_EVENTS = (200, 2_000, 10_000, 10_000)
+_WARM_UP = 2_000
 _MANY, _ONE = 100, 1
 _AIM_SCHEDULES, _AIM_BARE = Aim(1.5, at_least=False), Aim(10.0, at_least=False)
 _WHO = Principal.with_role("bench", Role.ADMIN)
@@ -63,13 +65,13 @@ def measure(context: Context) -> Figure:
 
 
 async def _measure(context: Context) -> Figure:
-    number = context.pace.sized(_EVENTS_QUICK, _EVENTS, _EVENTS)
+    number = context.pace.sized(*_EVENTS)
     bare = []
     async with AsyncExitStack() as stack:
         one = await stack.enter_async_context(_audience(context, _ONE))
         many = await stack.enter_async_context(_audience(context, _MANY))
         for audience in (one, many):
-            await _burst(audience, _EVENTS_QUICK)
+            await _burst(audience, min(number, _WARM_UP))
         for repetition in range(context.pace.repetitions):
             context.say(f"{number:,} events, repetition {repetition + 1}")
             bare.append(await _insert_bare(many, number))

@@ -22,6 +22,7 @@ from bench.system import wait_until
 
 _CHAIN = 100
 _NARROW, _WIDE = 1_000, 10_000
+_SMOKE = (20, 50)
 _AGENTS, _SLOTS = 4, 50
 # What is promised, in milliseconds.
 _PROMISED = 50.0
@@ -43,7 +44,7 @@ class _Fan:
 
 def measure(context: Context) -> Figure:
     chain = _add(context, "bench-chain", _chain())
-    narrow, wide = _Fan(_NARROW), _Fan(_WIDE)
+    narrow, wide = map(_Fan, context.pace.unless_smoke((_NARROW, _WIDE), _SMOKE))
     fans = [(fan, _add(context, f"bench-fan-{fan.items}", _fan(fan.items))) for fan in (narrow, wide)]
     gaps_50: list[float] = []
     gaps_95: list[float] = []
@@ -67,10 +68,10 @@ def measure(context: Context) -> Figure:
             ),
             Line(f"a node starts after the one before, chain of {_CHAIN}, p95", "ms", gaps_95),
             Line(
-                f"a node of a fan of {_WIDE}, {_AGENTS} agents",
+                f"a node of a fan of {wide.items}, {_AGENTS} agents",
                 "ms",
                 wide.per_node,
-                Limit(f"a node of a fan of {_NARROW}", narrow.per_node),
+                Limit(f"a node of a fan of {narrow.items}", narrow.per_node),
                 Aim(1.3, at_least=False),
             ),
         ],

@@ -22,7 +22,7 @@ import psycopg
 from bench.figure import Aim, Context, Figure, Line
 
 # By pace.
-_WINDOW_SECONDS = (3.0, 10.0, 30.0)
+_WINDOW_SECONDS = (0.5, 3.0, 10.0, 30.0)
 _SETTLE_SECONDS = 2.0
 _AGENTS = (1, 4)
 _MEBIBYTE = 1 << 20

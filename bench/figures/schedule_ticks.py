@@ -39,7 +39,9 @@ from hetuflow_server.store.database import Database
 from hetuflow_server.store.leadership import Lease
 from hetuflow_server.stream.hints import Hints
 
-_FEW, _MANY, _MANY_QUICK = 1_000, 100_000, 10_000
+_FEW = 1_000
+# By pace.
+_MANY = (2_000, 10_000, 100_000, 100_000)
 _JOBS = 1_000
 _DUE, _TICKS = 50, 20
 _AIM_TICK, _AIM_BURST = Aim(1.5, at_least=False), Aim(2.0, at_least=False)
@@ -98,7 +100,7 @@ def measure(context: Context) -> Figure:
 
 
 async def _measure(context: Context) -> Figure:
-    number = context.pace.sized(_MANY_QUICK, _MANY, _MANY)
+    number = context.pace.sized(*_MANY)
     async with AsyncExitStack() as stack:
         context.say(f"schedule ticks: making {number:,} schedules")
         few = await stack.enter_async_context(_fleet(context, _FEW))

@@ -31,7 +31,7 @@ _AHEAD = 3.0
 _DRAIN_SECONDS = 60.0
 _PER_SECOND = 10
 # By pace.
-_FIRING_SECONDS = (3, 20, 40)
+_FIRING_SECONDS = (2, 3, 20, 40)
 _AIM = Aim(50, at_least=False, best=10, of_value=True)
 _FIRED = """
 SELECT i.id, extract(epoch FROM i.fire_at)

@@ -34,7 +34,7 @@ from hetuflow_core import messages as m
 from hetuflow_core.runtime.descriptors import raise_descriptor_limit
 
 # By pace.
-_COUNTS = ((1_000,), (1_000, 5_000), (1_000, 5_000, 10_000))
+_COUNTS = ((50,), (1_000,), (1_000, 5_000), (1_000, 5_000, 10_000))
 # KiB each may cost: many of them must, ten thousand would please us.
 _AIM_MEMORY = Aim(40, at_least=False, best=20, of_value=True)
 # With so many the latency of a real agent is measured too.
@@ -147,7 +147,8 @@ async def _with_crowd(context: Context, job: str, count: int, alone: Sequence[fl
     async with _crowd(context.system, count) as (crowd, kib):
         context.say(f"waiting: {count} agents wait, {kib:.1f} KiB each")
         latencies = await _latencies(context, crowd, job)
-        called = await _python_beside(context, count) if count == _BESIDE else []
+        beside = count == context.pace.unless_smoke(_BESIDE, count)
+        called = await _python_beside(context, count) if beside else []
         context.say(f"waiting: a task for each of {count} agents")
         all_answered = await _answer_all(context, crowd, job)
         if crowd.refusals:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.__main__ import FIGURES, parse
-from bench.figure import FULL, QUICK, USUAL, BenchFailed
+from bench.figure import FULL, QUICK, SMOKE, USUAL, BenchFailed
 from bench.wire import parse_head
 
 
@@ -23,6 +23,7 @@ def test_named_figures_run_once_in_the_order_of_the_program() -> None:
     assert options.figures == ["latency", "claim-history"]
     assert (options.pace, options.json) == (QUICK, Path("out.json"))
     assert parse(["--full"]).pace is FULL
+    assert parse(["--smoke"]).pace is SMOKE
 
 
 def test_there_is_one_pace(capsys: pytest.CaptureFixture[str]) -> None:
@@ -40,7 +41,9 @@ def test_only_peers_are_installed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_sizes_go_with_the_pace() -> None:
-    assert [pace.sized("few", "more", "many") for pace in (QUICK, USUAL, FULL)] == ["few", "more", "many"]
+    sizes = ("one", "few", "more", "many")
+    assert tuple(pace.sized(*sizes) for pace in (SMOKE, QUICK, USUAL, FULL)) == sizes
+    assert [pace.unless_smoke(7, 1) for pace in (SMOKE, QUICK, FULL)] == [1, 7, 7]
 
 
 def test_an_unknown_figure_is_told_with_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
