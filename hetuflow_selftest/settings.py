@@ -15,7 +15,9 @@ class Bounds:
     calm_latency: float = 5.0
     fault_latency: float = 60.0
     # How long after a fault has been undone things may still be late.
-    recovery: float = 20.0
+    recovery: float = 5.0
+    # How long a new schedule may wait for somebody to make its first fires.
+    generation: float = 20.0
     # The payloads' clock ticks in hundredths, and two clocks are read one after the other.
     tolerance: float = 0.05
     # How long what runs on a host that stood still may live on when that wakes up, its lease being over.
@@ -39,7 +41,7 @@ class RunSettings:
     agents: int = 4
     slots: int = 8
     # Before the first fault, between two of them, and after the last.
-    calm: float = 6.0
+    calm: float = 8.0
     # How long a fault lasts, unless the fault knows better.
     hold: float = 6.0
     schedules: int = 40
@@ -77,7 +79,7 @@ def quick(seed: int, faults: Sequence[str]) -> RunSettings:
         servers=2,
         agents=2,
         slots=12,
-        calm=1.0,
+        calm=0.5,
         hold=2.5,
         schedules=14,
         intervals=(2, 4),

@@ -17,6 +17,8 @@ _LATELY = 10.0
 _OK = 200
 # How long what an agent had taken ahead is begun without being new.
 _TAKEN_ALREADY = 3.0
+# Seconds until a process says again that it lives.
+_NEXT_SIGN = 0.6
 # How long after the signal a process may still be at the end of something.
 _LAST_COMMIT = 0.5
 # Seconds that no slow line explains.
@@ -92,28 +94,33 @@ def _task_was_hit(histories: Histories, window: Window) -> str | None:
 
 
 def hit(histories: Histories, window: Window) -> list[Run]:
-    """Processes of the victim's that lived when the fault began."""
+    """Processes of the victim's that lived when the fault began, as far as they have told."""
     victims = window.victim.split(", ")
     return [
         run
         for run in histories.runs
-        if histories.agents.get(run.instance) in victims and run.started <= window.began <= run.seen
+        if histories.agents.get(run.instance) in victims and run.started <= window.began <= _lived(run)
     ]
+
+
+def _lived(run: Run) -> float:
+    """What was killed has lived a little longer than it has told of."""
+    return run.seen if run.ended is not None else run.seen + _NEXT_SIGN
 
 
 def _task_died(histories: Histories, window: Window) -> str | None:
     if not window.facts.get("killed"):
         return "there was no keeper"
-    if all(run.ended is not None for run in hit(histories, window)):
-        return "nothing that ran has died of it"
-    return None
+    return None if _lost(histories, window) else "nothing that ran has died of it"
 
 
 def _task_was_lost(histories: Histories, window: Window) -> str | None:
+    return None if _lost(histories, window) else "nothing that stood still was given up"
+
+
+def _lost(histories: Histories, window: Window) -> list[Run]:
     given_up = {row["id"] for row in histories.rows("instance") if row["status"] == "lost"}
-    if not any(run.instance in given_up for run in hit(histories, window)):
-        return "nothing that stood still was given up"
-    return None
+    return [run for run in hit(histories, window) if run.instance in given_up and run.ended is None]
 
 
 def _line_of_agent_cut(histories: Histories, window: Window) -> str | None:

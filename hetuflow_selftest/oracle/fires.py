@@ -35,7 +35,7 @@ class Planned:
 def planned(histories: Histories) -> list[Planned]:
     """What clients asked for, from its answer until they asked for its end; in between either is right."""
     made = Counter(task["schedule_id"] for task in histories.tasks.values())
-    brief = histories.facts["bounds"]["recovery"]
+    brief = histories.facts["bounds"]["generation"]
     ends = {record["schedule"]: record for record in histories.operations("unschedule")}
     over = histories.facts.get("ended_at", 0.0)
     offset = histories.wall_minus_boottime

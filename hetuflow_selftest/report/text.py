@@ -15,7 +15,8 @@ _MARKS = {Outcome.PASS: "ok", Outcome.FAIL: "FAIL", Outcome.UNKNOWN: "?"}
 
 def as_text(settings: RunSettings, found: Judgement) -> str:
     width = max(len(verdict.name) for verdict in found.verdicts)
-    lines = [f"{'':4}  {'verdict':{width}}  what was seen"]
+    network = found.histories.facts.get("network")
+    lines = [f"The parts were kept apart by {network}.", f"{'':4}  {'verdict':{width}}  what was seen"]
     for verdict in found.verdicts:
         lines.append(f"{_MARKS[verdict.outcome]:4}  {verdict.name:{width}}  {verdict.summary}")
         if verdict.outcome is Outcome.FAIL:

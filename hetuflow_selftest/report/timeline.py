@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 from hetuflow_selftest.oracle.evidence import Histories, Run
 from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, Verdict
@@ -14,10 +15,17 @@ from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, Verdict
 _FAULT_LANES = ("faults", " ", "  ")
 _LEFT, _RIGHT, _TOP, _LANE = 110, 1180, 40, 26
 _NAME_WIDTH = 50
+# How late fires started, upwards by powers of ten between these seconds.
+_FIRES, _FIRES_HEIGHT = "fires", 90
+_SOONEST, _LATEST = 0.01, 100.0
+_MARKED = {0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s"}
+_STEPS = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600)
+_MOST_STEPS = 14
 _STYLE = """
 text { font: 12px system-ui, sans-serif; fill: #334 } .axis { stroke: #ccd; stroke-width: 1 }
 .fault { fill: #e5484d; opacity: .16 } .mark { fill: #e5484d; opacity: .75 } .fire { fill: #30a46c }
 .late { fill: #f5a524 } .run { fill: #3e63dd; opacity: .45 } .cut { fill: #d6409f; opacity: .6 }
+.small { font-size: 9px; text-anchor: end; fill: #889 }
 .term { fill: #8e4ec6; opacity: .55 } .wrong { stroke: #c00; stroke-width: 2; fill: none }
 """
 
@@ -39,8 +47,9 @@ def timeline(histories: Histories, verdicts: list[Verdict]) -> str:
     """Return an SVG."""
     scale = _scale(histories)
     lanes = _lanes(histories)
-    height = _TOP + _LANE * len(lanes) + 40
-    rows = {name: _TOP + _LANE * number for number, name in enumerate(lanes)}
+    tops = accumulate((_height(name) for name in lanes), initial=_TOP)
+    rows = dict(zip(lanes, tops, strict=False))
+    height = _TOP + sum(map(_height, lanes)) + 40
     parts = [
         *_axis(scale, rows, height),
         *_faults(histories, scale, rows, height),
@@ -64,15 +73,25 @@ def _scale(histories: Histories) -> Scale:
 def _lanes(histories: Histories) -> list[str]:
     servers = [f"server-{n}" for n in range(1, int(histories.facts.get("servers", 0)) + 1)]
     agents = [f"agent-{n}" for n in range(1, int(histories.facts.get("agents", 0)) + 1)]
-    return [*_FAULT_LANES, "leader", "fires", *servers, "postgres", *agents, "other"]
+    return [*_FAULT_LANES, "leader", _FIRES, *servers, "postgres", *agents, "other"]
+
+
+def _height(lane: str) -> int:
+    return _FIRES_HEIGHT if lane == _FIRES else _LANE
 
 
 def _axis(scale: Scale, rows: dict[str, int], height: int) -> Iterator[str]:
     for name, y in rows.items():
+        below = y + _height(name) - 2
         yield f'<text x="8" y="{y + 16}">{escape(name)}</text>'
-        yield f'<line class="axis" x1="{_LEFT}" x2="{_RIGHT}" y1="{y + _LANE - 2}" y2="{y + _LANE - 2}"/>'
+        yield f'<line class="axis" x1="{_LEFT}" x2="{_RIGHT}" y1="{below}" y2="{below}"/>'
+    for late, said in _MARKED.items():
+        level = rows[_FIRES] + _up(late)
+        yield f'<text class="small" x="{_LEFT - 4}" y="{level + 3}">{said}</text>'
+        yield f'<line class="axis" x1="{_LEFT}" x2="{_RIGHT}" y1="{level}" y2="{level}"/>'
     seconds = int(scale.end - scale.begin)
-    for second in range(0, seconds + 1, max(1, seconds // 12)):
+    step = next((step for step in _STEPS if seconds / step <= _MOST_STEPS), _STEPS[-1])
+    for second in range(0, seconds + 1, step):
         x = scale.x(scale.begin + second)
         yield f'<line class="axis" x1="{x}" x2="{x}" y1="{_TOP - 6}" y2="{height - 30}"/>'
         yield f'<text x="{x - 8}" y="{height - 12}">{second} s</text>'
@@ -133,13 +152,18 @@ def _fires(histories: Histories, scale: Scale, rows: dict[str, int]) -> Iterator
     for task in histories.tasks.values():
         runs = histories.runs_of_task.get(task["id"])
         if task["schedule_id"] and runs:
-            delay = runs[0].started - (task["due_at"] - offset)
+            delay = runs[0].started - (task["fire_at"] - offset)
             kind = "fire" if delay < 1 else "late"
             said = escape(f"{task['job']}, {delay:+.2f} s")
-            yield (
-                f'<circle class="{kind}" cx="{scale.x(runs[0].started)}" cy="{rows["fires"] + 12}" r="2">'
-                f"<title>{said}</title></circle>"
-            )
+            x, y = scale.x(runs[0].started), rows[_FIRES] + _up(delay)
+            yield f'<circle class="{kind}" cx="{x}" cy="{y}" r="2"><title>{said}</title></circle>'
+
+
+def _up(delay: float) -> float:
+    """Where in its lane a fire stands that started so late."""
+    bounded = min(max(delay, _SOONEST), _LATEST)
+    share = math.log(bounded / _SOONEST) / math.log(_LATEST / _SOONEST)
+    return round(_FIRES_HEIGHT - 8 - share * (_FIRES_HEIGHT - 16), 1)
 
 
 def _anomalies(verdicts: list[Verdict], scale: Scale, rows: dict[str, int]) -> Iterator[str]:

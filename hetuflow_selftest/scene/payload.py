@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+FILE: Final = "payload.sh"
+_WORDS: Final = 3
 # /proc/uptime is read by the shell itself: a record costs no process. One printf is one write.
 SCRIPT: Final = r"""#!/bin/sh
 # payload LINES PAUSE: say so many lines, each so many seconds after the other.
@@ -27,8 +30,15 @@ note end "$line"
 """
 
 
+def lasts(command: Sequence[str]) -> float:
+    """Return how many seconds such a command runs in all; 0 when it is none."""
+    if len(command) < _WORDS or not command[-3].endswith(FILE):
+        return 0.0
+    return int(command[-2]) * float(command[-1])
+
+
 def write_payload(folder: Path) -> Path:
-    file = folder / "payload.sh"
+    file = folder / FILE
     file.write_text(SCRIPT)
     file.chmod(0o755)
     return file

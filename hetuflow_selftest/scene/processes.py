@@ -113,7 +113,7 @@ def processes_with(variable: str) -> dict[int, str]:
         if folder.name.isdecimal() and int(folder.name) != os.getpid():
             with suppress(OSError):
                 if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                    found[int(folder.name)] = _command(folder)
+                    found[int(folder.name)] = " ".join(command_of(int(folder.name)))[:120]
     return found
 
 
@@ -122,10 +122,9 @@ def processes_named(*words: str) -> list[int]:
     found = []
     for folder in _PROC.iterdir():
         if folder.name.isdecimal():
-            with suppress(OSError):
-                line = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
-                if all(any(part.endswith(word) for part in line) for word in words):
-                    found.append(int(folder.name))
+            line = command_of(int(folder.name))
+            if all(any(part.endswith(word) for part in line) for word in words):
+                found.append(int(folder.name))
     return found
 
 
@@ -162,5 +161,9 @@ def age(pid: int) -> float:
     return boottime() - int(began) / os.sysconf("SC_CLK_TCK")
 
 
-def _command(folder: Path) -> str:
-    return (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()[:120]
+def command_of(pid: int) -> list[str]:
+    """Return its words; none when it is gone."""
+    try:
+        return (_PROC / f"{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
+    except OSError:
+        return []

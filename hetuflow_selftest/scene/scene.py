@@ -20,12 +20,13 @@ from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
 from hetuflow_selftest.scene import database, wrong_clock
 from hetuflow_selftest.scene.lines import Lines
 from hetuflow_selftest.scene.network import BALANCER, POSTGRES, Network, build_network
-from hetuflow_selftest.scene.payload import write_payload
+from hetuflow_selftest.scene.payload import lasts, write_payload
 from hetuflow_selftest.scene.processes import (
     Program,
     SceneBroken,
     age,
     children,
+    command_of,
     processes_named,
     processes_with,
     signal_all,
@@ -36,7 +37,9 @@ from hetuflow_server.embedded import EmbeddedPostgres
 
 _START_SECONDS = 90.0
 _COMMAND_SECONDS = 90.0
-_LASTING_SECONDS = 0.5
+# Of a task that counts as running: it has told of itself, and will again.
+_BEGUN_SECONDS = 0.5
+_LEFT_SECONDS = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +141,9 @@ class Scene:
         return processes_named("keeper/__main__.py", str(self._data_of(agent.name)))
 
     def runs_tasks(self, agent: Program) -> bool:
-        """Whether its keeper has children that last: many are over before anything can be done to them."""
+        """Whether one of its tasks has begun and lasts: most are over before anything can be done to them."""
         tasks = [child for pid in self.keepers_of(agent) for child in children(pid)]
-        return any(age(task) > _LASTING_SECONDS for task in tasks)
+        return any(_BEGUN_SECONDS < age(task) < lasts(command_of(task)) - _LEFT_SECONDS for task in tasks)
 
     async def outlast_leases(self, since: float) -> None:
         """Wait until what was not heard of since then has lost its lease."""

@@ -40,7 +40,6 @@ def test_a_tormented_system_keeps_its_promises(tmp_path: Path) -> None:
     settings = quick(3, GATE)
     found = asyncio.run(perform(settings, tmp_path, tell=print))
     text = as_text(settings, found)
-    print(text)
     wrong = [verdict for verdict in found.verdicts if verdict.outcome is Outcome.FAIL]
     assert not wrong, text
     felt = {one.name for one in found.verdicts if one.outcome is Outcome.PASS}

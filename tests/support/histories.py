@@ -15,7 +15,14 @@ OFFSET = 1_700_000_000.0
 SCHEDULE = "01890f3e-7b3c-7cc0-98c4-dc0c0c07398f"
 EXCLUSIVE = "01890f3e-7b3c-7cc0-98c4-dc0c0c073991"
 FIRST, SECOND = "http://127.0.0.1:1", "http://127.0.0.1:2"
-BOUNDS = {"calm_latency": 1.0, "fault_latency": 5.0, "recovery": 2.0, "tolerance": 0.05, "waking": 1.0}
+BOUNDS = {
+    "calm_latency": 1.0,
+    "fault_latency": 5.0,
+    "recovery": 2.0,
+    "generation": 2.0,
+    "tolerance": 0.05,
+    "waking": 1.0,
+}
 
 
 @dataclass
