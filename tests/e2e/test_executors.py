@@ -6,6 +6,8 @@ import asyncio
 import importlib
 import json
 import os
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -22,30 +24,6 @@ from tests.support.webserver import WebServer, reply, serving_web
 
 ROOT = Path(__file__).parents[2]
 HERE = {"placement": {"labels": {"zone": "executors"}}}
-
-# What `pip install` would leave of a package that brings an executor.
-_MODULE = """
-from hetuflow_agent.executors.in_process import LoopExecution
-from hetuflow_agent.executors.interface import Executor
-from hetuflow_agent.processes.command import Exit
-from hetuflow_core.errors import Invalid
-
-
-class Shout(Executor):
-    name = "shout"
-
-    def check(self, run):
-        if not isinstance(run.options.get("text"), str):
-            raise Invalid("There is nothing to shout: give run.with a text.")
-
-    async def start(self, assignment, directory, environment):
-        return LoopExecution(self._shout(assignment, directory, environment), name="shout")
-
-    async def _shout(self, assignment, directory, environment):
-        line = assignment.run.options["text"].upper() + environment.get("MARK", "")
-        directory.stream("stdout").write_text(line)
-        return Exit(exit_code=len(assignment.run.options.get("fail", [])))
-"""
 
 _SECRET_TASKS = """
 from hetuflow_core.client import TaskContext, task
@@ -77,14 +55,26 @@ def fails(context: TaskContext):
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of packages for the agent, as a virtual environment has one."""
     folder = tmp_path_factory.mktemp("packages")
-    (folder / "acme_shout.py").write_text(dedent(_MODULE))
+    (folder / "acme_executors.py").write_text(written_in_the_checklist("acme_executors.py"))
     (folder / "secret_tasks.py").write_text(_SECRET_TASKS)
-    metadata = folder / "acme_shout-1.0.dist-info"
+    # What `pip install` makes of it.
+    metadata = folder / "acme_executors-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-shout\nVersion: 1.0\n")
-    entry_points = "[hetuflow.executors]\nshout = acme_shout:Shout\nbroken = acme_shout:Nothing\n"
-    (metadata / "entry_points.txt").write_text(entry_points)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-executors\nVersion: 1.0\n")
+    project = tomllib.loads(written_in_the_checklist("pyproject.toml"))["project"]
+    entries = project["entry-points"]["hetuflow.executors"] | {"broken": "acme_executors:Nothing"}
+    lines = [f"{name} = {value}" for name, value in entries.items()]
+    (metadata / "entry_points.txt").write_text("\n".join(["[hetuflow.executors]", *lines]))
     return folder
+
+
+def written_in_the_checklist(title: str) -> str:
+    """What whoever follows it would write into that file."""
+    page = (ROOT / "docs/checklists/new-executor.md").read_text(encoding="utf-8")
+    (block,) = re.findall(
+        rf'^ +```\w+ title="{re.escape(title)}"\n(.*?)^ +```$', page, re.MULTILINE | re.DOTALL
+    )
+    return dedent(block)
 
 
 @pytest.fixture(scope="module")
@@ -178,19 +168,28 @@ def test_the_example_notifies(system: System, equipped: Running, web: WebServer)
     assert json.loads(web.asked[0].body) == {"text": "report for friday is ready", "rows": 3}
 
 
-def test_an_executor_of_another_package_runs(system: System, equipped: Running) -> None:
-    run = {"executor": "shout", "with": {"text": "{{ params.text }}"}, "env": {"MARK": "!"}}
-    task = finish(system, run, params={"text": "hello"}, placement={})
-    assert task.status == "succeeded"
-    assert task.instances[0].agent == "equipped"
-    assert log_of(system, task, "stdout") == "HELLO!"
+def test_the_executors_of_the_checklist_run(system: System, equipped: Running) -> None:
     equipped.await_log("An executor cannot be loaded and is left out.")
+    assert {"archive", "shout"} < set(system.client.agent("equipped").executors)
+    document = yaml.safe_load(written_in_the_checklist("shout.yaml"))
+    task = finish(system, document["run"] | {"env": {"MARK": "!"}}, params=document["params"], placement={})
+    assert (task.status, task.output) == ("succeeded", {"length": "5"})
+    assert task.instances[0].agent == "equipped"
+    assert log_of(system, task, "stdout") == "HELLO!\n"
 
-    failed = finish(system, {"executor": "shout", "with": {"text": "x", "fail": "abc"}})
+    failed = finish(system, {"executor": "shout", "with": {"text": "x", "code": 3}})
     assert (failed.status, failed.exit_code) == ("failed", 3)
     wrong = finish(system, {"executor": "shout", "with": {"text": 3}})
     assert (wrong.status, wrong.instances[0].reason) == ("failed", "job_invalid")
     assert "nothing to shout" in str(wrong.instances[0].message)
+    late = finish(system, {"executor": "shout", "with": {"text": "x", "after": 600}}, timeout="300ms")
+    assert late.instances[0].status == "timed_out"
+
+    files = {"inputs": [{"path": "a.txt", "content": "a"}], "outputs": ["archive.tar"]}
+    archived = finish(system, {"executor": "archive", "with": {"paths": ["a.txt"]}, "artifacts": files})
+    assert (archived.status, log_of(system, archived, "stdout")) == ("succeeded", "a.txt\n")
+    (kept,) = system.client.artifacts(archived.instances[0].id)
+    assert (kept.path, kept.size) == ("archive.tar", 10240)
 
 
 def example_jobs(system: System, name: str) -> list[str]:
