@@ -90,6 +90,9 @@ class Processes:
         cgroups: bool = True,
     ) -> None:
         self._link = KeeperLink(folder, session=session, version=version, cgroups=cgroups)
+        self._version = version
+        # Whether the keeper is of another version, and has been busy since we met.
+        self._outdated = False
         self.end_on_stop = end_on_stop
         self._children: dict[str, Child] = {}
         # Known to the keeper since before we came, and nobody's yet.
@@ -172,6 +175,9 @@ class Processes:
         """Its end is on record here; the keeper need not remember it."""
         self._children.pop(str(key), None)
         self.say({"op": "forget", "keys": [str(key)]})
+        if self._outdated and not self._children:
+            # It ends if nothing came meanwhile, and the next one is of our version.
+            self.say({"op": "quit"})
 
     def renew(self, sent_at: float, *, stop: Sequence[UUID]) -> None:
         """Pass on when the last successful heartbeat was sent, and what it did not renew; from any thread."""
@@ -193,6 +199,7 @@ class Processes:
     async def _connect(self) -> None:
         greeting = await self._link.connect()
         self._boot_id, self.keeper_pid = greeting.boot_id, greeting.pid
+        self._outdated = greeting.version != self._version
         self._unclaimed = greeting.states
         self.in_group = greeting.cgroup
         self.lines_up = greeting.lines_up
@@ -220,6 +227,9 @@ class Processes:
                 self._hear(messages)
             elif self._stopping:
                 return
+            elif self._outdated and not self._children:
+                log.info("The keeper of another version has gone, being idle.", keeper=self.keeper_pid)
+                await self._revive()
             else:
                 log.error("The keeper has gone; another one is started.", keeper=self.keeper_pid)
                 await self._revive()

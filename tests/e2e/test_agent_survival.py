@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -13,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import System, serving
+from tests.support import agent_of_next_version
 from tests.support.databases import DatabaseServer
 from tests.support.hosts import Host
 from tests.support.keepers import end_keeper, keeper_of
-from tests.support.processes import Running
+from tests.support.processes import Running, gone
 from tests.support.waiting import wait_until
 from tests.support.wire import Wire
 
@@ -63,6 +65,28 @@ def test_killed_and_started_again_it_goes_on_with_the_same_attempt(host: Host, t
     lines = host.printed(instance).split()
     count = int(lines[-1])
     assert lines == [*map(str, range(count)), "end", str(count)]
+
+
+def test_an_agent_is_upgraded_under_running_tasks(host: Host, tmp_path: Path) -> None:
+    """Of what runs nothing is lost; the former version's keeper goes when it has nothing left to keep."""
+    gate = tmp_path / "gate"
+    former = host.agent()
+    task = host.run(f"echo before; while [ ! -e {gate} ]; do sleep 0.05; done; echo after; exit 9")
+    host.await_output(task.instances[0].id, "before")
+    keeper = keeper_of(host.data)
+    assert keeper is not None
+    former.signal(signal.SIGTERM)
+    assert former.wait() == 0
+    later = host.agent(program=[sys.executable, agent_of_next_version.__file__])
+    assert host.server.client.agent(host.name).version == agent_of_next_version.VERSION
+    assert later.await_log("Connected to the keeper.")["keeper"] == keeper.pid
+    gate.touch()
+    done = host.server.client.wait(task.id, timeout=60)
+    assert (done.exit_code, len(done.instances)) == (9, 1)
+    assert host.printed(done.instances[0].id) == "before\nafter\n"
+    wait_until(lambda: gone(keeper.pid), timeout=60, what="the former keeper to go")
+    assert host.server.client.wait(host.run("exit 0").id, timeout=60).status == "succeeded"
+    assert not later.ended
 
 
 def test_what_ended_while_no_agent_was_there_is_reported_by_the_next(host: Host, tmp_path: Path) -> None:

@@ -405,10 +405,17 @@ async def test_an_idle_keeper_of_another_version_is_replaced_and_a_busy_one_is_k
             await running(newer.spawn(task))
         async with agent(folder, version="3", end=True) as newest:
             assert pid_of(newest) == replaced
-            child = newest.adopt(task.key)
+            child, other = newest.adopt(task.key), newest.spawn(command(folder, "exit 5"))
+            assert (await other.wait()).exit_code == 5
+            newest.forget(other.key)
             assert child is not None
             child.stop(0.0, "cancelled")
             await child.wait()
+            assert pid_of(newest) == replaced
+            # With the last it has to remember it becomes idle, and the agent is still there.
+            newest.forget(child.key)
+            await wait_until_async(lambda: pid_of(newest) != replaced, timeout=30, what="another keeper")
+            assert (await newest.spawn(command(folder, "exit 6")).wait()).exit_code == 6
     wait_until(lambda: gone(replaced))
 
 
