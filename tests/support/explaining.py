@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+from psycopg.adapt import Transformer
+from psycopg.pq import Format
 
+from hetuflow_server.store.arrays import Array
 from hetuflow_server.store.connection import Connection, Rows, row_maker
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
@@ -27,6 +30,7 @@ class Explaining(Connection):
     async def exec_driver_sql(
         self, statement: str, parameters: Any = None, *, binary: bool = False, last: bool = False
     ) -> Rows:
+        parameters = {name: self._plain(value) for name, value in (parameters or {}).items()}
         names = list(dict.fromkeys(_PARAMETER.findall(statement)))
         numbered = _PARAMETER.sub(lambda match: f"${names.index(match[1]) + 1}", statement)
         self._driver.execute("DEALLOCATE ALL")
@@ -48,6 +52,12 @@ class Explaining(Connection):
                 return Rows((), cursor.rowcount)
             made = row_maker(tuple(column.name.encode() for column in cursor.description))
             return Rows([made(row) for row in cursor.fetchall()], cursor.rowcount)
+
+    def _plain(self, value: Any) -> Any:
+        """As the driver itself would write it: into the text of a statement."""
+        if not isinstance(value, Array):
+            return value
+        return Transformer(self._driver).get_loader(value.array_oid, Format.BINARY).load(value.encoded)
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
