@@ -7,7 +7,7 @@ work fits, or the rest of a sentence that begins with the agent's name: "has no 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from hetuflow_core.durations import format_size
 from hetuflow_core.placement.agents import AgentFacts
@@ -16,6 +16,7 @@ from hetuflow_core.placement.requirements import DEFAULT_POOL, Effect, Expressio
 from hetuflow_core.placement.stock import lacking
 
 
+@runtime_checkable
 class Filter(Protocol):
     @property
     def name(self) -> str: ...

@@ -15,7 +15,7 @@ from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
 from hetuflow_core.placement.requirements import Requirements
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
 
-# Where a package registers filters and scores of its own, to be added with `Placement.extended`.
+# Where a package registers classes of filters and scores of its own; servers make one of each and use them.
 FILTER_ENTRY_POINTS: Final = "hetuflow.placement.filters"
 SCORE_ENTRY_POINTS: Final = "hetuflow.placement.scores"
 

@@ -6,7 +6,7 @@ verdict and make an agent wait for its betters. The others choose among agents t
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, Protocol
+from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from hetuflow_core.placement.agents import AgentFacts
 from hetuflow_core.placement.matching import holds, untolerated
@@ -14,6 +14,7 @@ from hetuflow_core.placement.requirements import Effect, Requirements
 from hetuflow_core.placement.stock import busy_share
 
 
+@runtime_checkable
 class Score(Protocol):
     @property
     def name(self) -> str: ...

@@ -8,10 +8,11 @@ from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core.daemon import Agent, Host
-from hetuflow_core.placement import AgentFacts, Placement, Verdicts
+from hetuflow_core.placement import AgentFacts, Verdicts
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.agent_facts import facts_of
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.placement_rules import placement
 from hetuflow_server.store import daemons as store
 from hetuflow_server.store.daemons import AgentRow, DaemonRow
 from hetuflow_server.store.database import Connection
@@ -27,7 +28,7 @@ class _Known:
 class DaemonHosts:
     def __init__(self, classes: PlacementClasses) -> None:
         self._classes = classes
-        self._verdicts = Verdicts(Placement())
+        self._verdicts = Verdicts(placement())
         self._known: dict[UUID, _Known] = {}
 
     async def read(self, connection: Connection, daemons: Iterable[DaemonRow]) -> Mapping[UUID, AgentRow]:

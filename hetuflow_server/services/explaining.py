@@ -28,13 +28,14 @@ from hetuflow_core.explanation_resources import (
     WaitingNode,
 )
 from hetuflow_core.permissions import Permission
-from hetuflow_core.placement import Placement, Requirements, Resources, free, total
+from hetuflow_core.placement import Requirements, Resources, free, total
 from hetuflow_core.retry import GiveUp, GiveUpReason, Outcome, Retry, decide
 from hetuflow_core.states import HeldReason, InstanceStatus
 from hetuflow_server.services.agent_facts import facts_of
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.output_tail import output_tail
+from hetuflow_server.services.placement_rules import placement
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import DEADLINE
 from hetuflow_server.store import explaining as store, overlaps
@@ -55,7 +56,7 @@ class Explaining:
         self._database = database
         self._capacity = capacity
         self._versions = versions
-        self._placement = Placement()
+        self._placement = placement()
         # Looking at ten thousand agents takes a while; those who ask for that take turns.
         self._turn = asyncio.Lock()
 

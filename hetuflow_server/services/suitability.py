@@ -6,9 +6,10 @@ from collections import OrderedDict
 from collections.abc import Sequence, Set as AbstractSet
 from datetime import timedelta
 
-from hetuflow_core.placement import AgentFacts, Placement, Verdicts
+from hetuflow_core.placement import AgentFacts, Verdicts
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.placement_rules import placement
 
 # An agent not heard of for this long is nobody others should wait for.
 _FORGOTTEN_AFTER_SECONDS = 40.0
@@ -21,7 +22,7 @@ class Suitability:
     def __init__(self, clock: Clock, classes: PlacementClasses) -> None:
         self._clock = clock
         self._classes = classes
-        self._placement = Placement()
+        self._placement = placement()
         self._verdicts = Verdicts(self._placement)
         self._agents: OrderedDict[object, tuple[float, AgentFacts]] = OrderedDict()
         # How many of them have taints: with none, and no preferences, nobody lets others go first.

@@ -190,7 +190,8 @@ WHERE namespace_id = %(namespace_id)s AND claimed
   AND CASE status WHEN 'running' THEN lease_until < clock_timestamp()
                   ELSE cancel_requested AND reserved_until < clock_timestamp() END
   AND EXISTS (SELECT FROM sched_namespace n
-              WHERE n.id = %(namespace_id)s AND n.rescued_at > clock_timestamp() - %(looked_within)s::interval)
+              WHERE n.id = %(namespace_id)s
+                AND n.rescued_at > clock_timestamp() - %(looked_within)s::interval)
 ORDER BY id LIMIT %(most)s"""
 
 # The servers were away for longer than half a lease: agents get one more lease to come back in.

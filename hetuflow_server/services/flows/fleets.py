@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from hetuflow_core.placement import Placement, Requirements
+from hetuflow_core.placement import Requirements
 from hetuflow_server.services.agent_facts import facts_of
+from hetuflow_server.services.placement_rules import placement
 from hetuflow_server.store import agents as agent_store
 from hetuflow_server.store.database import Connection
-
-_PLACEMENT = Placement()
 
 
 async def agents(
@@ -17,6 +16,5 @@ async def agents(
 ) -> list[tuple[UUID, str]]:
     """Return (id, name) of the agents that serve the namespace and fit, by name."""
     found = await agent_store.serving(connection, namespace)
-    return [
-        (one.id, one.name) for one in found if _PLACEMENT.verdict(requirements, facts_of(one)).refusal is None
-    ]
+    rules = placement()
+    return [(one.id, one.name) for one in found if rules.verdict(requirements, facts_of(one)).refusal is None]
