@@ -62,18 +62,24 @@ END $$
 """
 
 
-def guard_sql(table: str, name: str, on: str, when: str | None, message: str) -> str:
+def guard_sql(table: str, name: str, on: str, when: str | None, message: str, *, after: bool = False) -> str:
     condition = f"\nWHEN ({when})" if when else ""
     quoted = message.replace("'", "''")
+    moment = "AFTER" if after else "BEFORE"
     return (
-        f"CREATE TRIGGER {table}_{name} BEFORE {on} ON {table} FOR EACH ROW{condition}\n"
+        f"CREATE TRIGGER {table}_{name} {moment} {on} ON {table} FOR EACH ROW{condition}\n"
         f"EXECUTE FUNCTION hetuflow_refuse('{quoted}')"
     )
 
 
-def add_guard(table: Table, name: str, *, on: str, when: str | None = None, message: str) -> None:
-    """Make the database refuse `on` for rows that meet `when`, whoever asks."""
-    after_create(table, guard_sql(table.name, name, on, when, message))
+def add_guard(
+    table: Table, name: str, *, on: str, when: str | None = None, message: str, after: bool = False
+) -> None:
+    """Make the database refuse `on` for rows that meet `when`, whoever asks.
+
+    With `after` it looks at rows once they are written: it would lock each of them before, on its own.
+    """
+    after_create(table, guard_sql(table.name, name, on, when, message, after=after))
 
 
 def after_create(target: Table | MetaData, sql: str) -> None:

@@ -45,43 +45,45 @@ task_follow = Table(
     instant("expires_at", required=True),
 )
 
-NOTE_TASK = """
+# Servers name the namespaces that are followed in each of their sessions. As with guards, PostgreSQL sees by
+# itself that there are none, and calls nothing. It reads the condition anew for every statement: a short one.
+FOLLOWING = "current_setting('hetuflow.followed', true) <> ''"
+FOLLOWED = "current_setting('hetuflow.followed', true) LIKE '%,' || NEW.namespace_id || ',%'"
+
+NOTE_TASK = f"""
 CREATE FUNCTION hetuflow_note_task() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO sched_task_change (namespace_id, task_id, task_seq, status, reason)
-  VALUES (NEW.namespace_id, NEW.id, NEW.seq, NEW.status, NEW.reason);
+  IF {FOLLOWED} AND (TG_OP = 'INSERT' OR OLD.status <> NEW.status) THEN
+    INSERT INTO sched_task_change (namespace_id, task_id, task_seq, status, reason)
+    VALUES (NEW.namespace_id, NEW.id, NEW.seq, NEW.status, NEW.reason);
+  END IF;
   RETURN NULL;
 END $$
 """
-NOTE_INSTANCE = """
+NOTE_INSTANCE = f"""
 CREATE FUNCTION hetuflow_note_instance() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO sched_task_change (namespace_id, task_id, task_seq, status, reason)
-  VALUES (NEW.namespace_id, NEW.task_id, NEW.seq,
-          CASE WHEN NEW.status = 'running' THEN 'running' ELSE 'pending' END, NULL);
+  IF {FOLLOWED} AND (OLD.status = 'running') <> (NEW.status = 'running') THEN
+    INSERT INTO sched_task_change (namespace_id, task_id, task_seq, status, reason)
+    VALUES (NEW.namespace_id, NEW.task_id, NEW.seq,
+            CASE WHEN NEW.status = 'running' THEN 'running' ELSE 'pending' END, NULL);
+  END IF;
   RETURN NULL;
 END $$
 """
-
-# Servers name the namespaces that are followed in each of their sessions. As with guards, PostgreSQL sees by
-# itself that there are none, and calls nothing.
-FOLLOWED = (
-    "current_setting('hetuflow.followed', true) <> '' AND "
-    "current_setting('hetuflow.followed', true) LIKE '%,' || NEW.namespace_id || ',%'"
-)
 NOTE_INSERT = f"""
 CREATE TRIGGER sched_task_note_insert AFTER INSERT ON sched_task FOR EACH ROW
-WHEN ({FOLLOWED})
+WHEN ({FOLLOWING})
 EXECUTE FUNCTION hetuflow_note_task()
 """
 NOTE_UPDATE = f"""
 CREATE TRIGGER sched_task_note_update AFTER UPDATE OF status ON sched_task FOR EACH ROW
-WHEN ({FOLLOWED} AND OLD.status IS DISTINCT FROM NEW.status)
+WHEN ({FOLLOWING})
 EXECUTE FUNCTION hetuflow_note_task()
 """
 NOTE_START = f"""
 CREATE TRIGGER sched_task_instance_note_update AFTER UPDATE OF status ON sched_task_instance
-FOR EACH ROW WHEN ({FOLLOWED} AND (OLD.status = 'running') <> (NEW.status = 'running'))
+FOR EACH ROW WHEN ({FOLLOWING})
 EXECUTE FUNCTION hetuflow_note_instance()
 """
 for statement in (NOTE_TASK, NOTE_INSTANCE, NOTE_INSERT, NOTE_UPDATE, NOTE_START):

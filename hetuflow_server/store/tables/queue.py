@@ -115,8 +115,9 @@ add_guard(
     task,
     "terminal_guard",
     on="UPDATE",
-    when=f"OLD.status IN ({in_list(TASK_TERMINAL)}) AND NEW.status IS DISTINCT FROM OLD.status",
+    when="OLD.finished_at IS NOT NULL AND NEW.status IS DISTINCT FROM OLD.status",
     message="a finished task never changes its status",
+    after=True,
 )
 add_default_partition(task)
 
