@@ -18,6 +18,7 @@ from typing import Final
 
 import structlog
 
+from hetuflow_agent.remains import Remains
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import Clock
@@ -71,11 +72,11 @@ class KeptFolders:
     async def run_once(self) -> int:
         return await asyncio.to_thread(self.sweep)
 
-    def reuse(self, directory: ClaimDirectory, *, failed: bool) -> bool:
+    def reuse(self, directory: ClaimDirectory, remains: Remains, *, failed: bool) -> bool:
         """Whether it is kept for another claim; only if nobody has a file of it open any more."""
         if self._spares is None or (failed and self.keep_seconds > 0):
             return False
-        return self._spares.offer(directory)
+        return self._spares.offer(directory, remains)
 
     def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
         """Nothing needs it any more; blocks, so it is for a thread."""
@@ -93,7 +94,7 @@ class KeptFolders:
 
     def _put_aside(self, directory: ClaimDirectory) -> bool:
         now = self._clock.now().timestamp()
-        target = self._folder / directory.root.name
+        target = self._folder / directory.name
         try:
             os.utime(directory.root, (now, now))
             self._folder.mkdir(0o700, exist_ok=True)
@@ -108,14 +109,14 @@ class KeptFolders:
 
     def _sweep(self) -> int:
         kept = sorted(self._look(), key=lambda one: one.since)
-        self._sizes = {one.directory.root.name: one.size for one in kept}
+        self._sizes = {one.directory.name: one.size for one in kept}
         too_old = self._clock.now().timestamp() - self.keep_seconds
         total, removed = sum(one.size for one in kept), 0
         for one in kept:
             if one.since > too_old and total <= self.most_bytes and not self._data.is_full():
                 break
             one.directory.remove()
-            self._sizes.pop(one.directory.root.name, None)
+            self._sizes.pop(one.directory.name, None)
             total -= one.size
             removed += 1
         return removed

@@ -119,8 +119,7 @@ class Outbox:
 
     async def put(self, finish: Finish, directory: str) -> None:
         """Keep a result; on disk when this returns. It takes the place of the claim's line of the journal."""
-        self._write(_Ended(finish, directory))
-        await self._flush()
+        await self._put(_Ended(finish, directory))
 
     async def mark_taken(self, tokens: Sequence[UUID]) -> None:
         """The server has answered these results; they stay until their logs are shipped."""
@@ -141,8 +140,7 @@ class Outbox:
 
     async def keep_answer(self, answer: Acknowledgement) -> None:
         """Keep what became of a command, so that it is not done again when it comes again."""
-        self._write(_Answered(answer))
-        await self._flush()
+        await self._put(_Answered(answer))
 
     async def answer_to(self, command_id: UUID) -> Acknowledgement | None:
         return self._answers.get(command_id)
@@ -154,11 +152,12 @@ class Outbox:
             raise self._refused(error) from error
         self._apply(record)
 
-    async def _flush(self) -> None:
+    async def _put(self, record: _Record) -> None:
         try:
-            await self._file.flush()
+            await self._file.put(_encode(record))
         except OSError as error:
             raise self._refused(error) from error
+        self._apply(record)
 
     def _apply(self, record: _Record) -> None:
         match record:

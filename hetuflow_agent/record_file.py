@@ -1,8 +1,8 @@
 """A file of lines that is only ever added to, and begun anew once most of it is of no interest any more.
 
 Adding a line is one write into the memory of the system, so whoever adds it does that at once; only the flush
-to the disk takes a thread, and one flush serves everybody who wrote before it. A line that a crash cut off is
-the last one and is passed over; the first line says what the file is.
+to the disk takes a thread. Lines that have to be on the disk are written with what else is to be flushed. A
+line that a crash cut off is the last one and is passed over; the first line says what the file is.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class RecordFile:
         self._size = 0
         self._live_size = 0
         self._thread: ThreadPoolExecutor | None = None
-        # Who waits for the next flush, and the one under way.
-        self._unflushed: list[asyncio.Future[None]] = []
+        # What goes with the next flush and who waits for it, and the one under way.
+        self._unflushed: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     def read(self) -> list[bytes]:
@@ -63,10 +63,9 @@ class RecordFile:
             os.close(self._descriptor)
 
     def add(self, *lines: bytes) -> None:
-        """It survives this process when this returns; raises OSError, and then nothing was added."""
-        if self._thread is None:
-            raise RuntimeError("The records are not open.")
-        data = b"".join(line + b"\n" for line in lines)
+        """They survive this process when this returns; raises OSError, and then nothing was added."""
+        self._check_open()
+        data = b"\n".join((*lines, b""))
         try:
             _write_all(self._descriptor, data)
         except OSError:
@@ -76,10 +75,11 @@ class RecordFile:
             raise
         self._size += len(data)
 
-    async def flush(self) -> None:
-        """What was added before survives the machine when this returns; raises OSError."""
+    async def put(self, line: bytes) -> None:
+        """Add it with what others put meanwhile; it survives the machine then. Raises OSError."""
+        self._check_open()
         flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._unflushed.append(flushed)
+        self._unflushed.append((line, flushed))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="flush records")
         await flushed
@@ -91,15 +91,20 @@ class RecordFile:
             with suppress(OSError):  # the old one goes on
                 self._begin_anew()
 
+    def _check_open(self) -> None:
+        if self._thread is None:
+            raise RuntimeError("The records are not open.")
+
     async def _flush(self) -> None:
         while self._unflushed:
             waiting, self._unflushed = self._unflushed, []
             failure: OSError | None = None
             try:
+                self.add(*(line for line, _ in waiting))
                 await asyncio.get_running_loop().run_in_executor(self._thread, os.fdatasync, self._descriptor)
             except OSError as error:
                 failure = error
-            for each in waiting:
+            for _, each in waiting:
                 if each.done():  # whoever waited was cancelled
                     continue
                 if failure is None:

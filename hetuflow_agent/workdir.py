@@ -49,11 +49,22 @@ PROGRESS: Final = "progress"
 TASK_FILES: Final = (OUTPUT, PROGRESS, *STREAMS)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class ClaimDirectory:
-    """Where one claim lives on disk."""
+    """Where one claim lives on disk; as text, for it is asked for many times for every task."""
 
-    root: Path
+    path: str
+
+    def __init__(self, root: Path | str) -> None:
+        object.__setattr__(self, "path", str(root))
+
+    @property
+    def root(self) -> Path:
+        return Path(self.path)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
 
     @property
     def work(self) -> Path:
@@ -80,8 +91,8 @@ class ClaimDirectory:
         return self.root / name
 
     def at(self, name: str) -> str:
-        """Where a file of it is, without an object for each: asked many times for every task."""
-        return f"{self.root}/{name}"
+        """Where a file of it is, without an object for each."""
+        return f"{self.path}/{name}"
 
     def make(self, *, parents: bool = True) -> None:
         """Make it anew; an earlier attempt to make it may have left something."""
@@ -130,6 +141,7 @@ class DataDirectory:
         """`passable`: other users may pass through, to the folders of claims that are theirs."""
         self._passable = passable
         self.root = root
+        self._instances = str(self.instances)
         self._lock: int | None = None
         self._reported_full = False
         self._looked_at = -_LOOK_EVERY
@@ -153,7 +165,7 @@ class DataDirectory:
         return self.root / "spare"
 
     def claim(self, instance_id: UUID, claim_no: int) -> ClaimDirectory:
-        return ClaimDirectory(self.instances / f"{instance_id}-{claim_no}")
+        return ClaimDirectory(f"{self._instances}/{instance_id}-{claim_no}")
 
     async def start(self) -> None:
         make_private(self.root)

@@ -50,7 +50,10 @@ def pack(messages: Sequence[Message]) -> bytes:
 
 def frame(encoded: Iterable[str]) -> bytes:
     """Of messages that are encoded already."""
-    body = f"[{','.join(encoded)}]".encode("ascii")
+    return framed(f"[{','.join(encoded)}]".encode("ascii"))
+
+
+def framed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 

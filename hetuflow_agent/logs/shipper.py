@@ -20,6 +20,7 @@ from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
+from hetuflow_agent.remains import Remains
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Conflict, HetuflowError, HostBlocked, Invalid, TooLarge
 from hetuflow_core.messages import LogChunk, LogChunks, LogChunksTaken
@@ -46,7 +47,7 @@ class FinishedRecords(Protocol):
 class Disposal(Protocol):
     """Does away with folders that are reported and shipped."""
 
-    def reuse(self, directory: ClaimDirectory, *, failed: bool) -> bool:
+    def reuse(self, directory: ClaimDirectory, remains: Remains, *, failed: bool) -> bool:
         """Keep it for another claim; False when it cannot be had as new."""
 
     def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
@@ -131,14 +132,14 @@ class LogShipper:
         found = self._logs.get(token)
         return (self.masking if found is None else found.masking).cleaned(text)
 
-    def close(self, token: UUID, *, failed: bool = False, deserted: bool = False) -> None:
+    def close(self, token: UUID, *, failed: bool = False, remains: Remains | None = None) -> None:
         """Nothing more will be written: what is there now is the whole log.
 
-        `failed`: of such work. `deserted`: nothing that it has started lives on.
+        `failed`: of such work. `remains`: what it left, if nothing that it has started lives on.
         """
         found = self._logs.get(token)
         if found is not None:
-            found.failed, found.deserted = failed, deserted
+            found.failed, found.remains = failed, remains
             found.close()
             if not found.drained:
                 self._loop.wake()
@@ -247,7 +248,10 @@ class LogShipper:
         left = [
             found
             for found in done
-            if not (found.deserted and self._disposal.reuse(found.directory, failed=found.failed))
+            if not (
+                found.remains is not None
+                and self._disposal.reuse(found.directory, found.remains, failed=found.failed)
+            )
         ]
         if left:
             await asyncio.to_thread(self._dispose_all, left)

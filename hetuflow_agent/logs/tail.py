@@ -11,6 +11,7 @@ import zstandard
 
 from hetuflow_agent.logs.holes import STEP, punch
 from hetuflow_agent.logs.masking import REACH, Masking
+from hetuflow_agent.remains import Remains
 from hetuflow_agent.workdir import STREAMS, ClaimDirectory
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
 
@@ -44,9 +45,10 @@ class StreamTail:
         except FileNotFoundError:
             return self.offset
 
-    def close(self) -> None:
+    def close(self, size: int | None = None) -> None:
+        """`size`: of the whole file, where somebody has just looked."""
         if self.end is None:
-            self.end = self.size()
+            self.end = self.size() if size is None else size
 
     def read(self, most: int, ahead: int = 0) -> bytes:
         """The next bytes, or those `ahead` of them, without secrets; nothing when there are none (yet)."""
@@ -101,7 +103,8 @@ class StreamTail:
 class ClaimLog:
     """The streams of one claim.
 
-    `taken`: the server has answered the result, a failure if `failed`. `deserted`: no process is left of it.
+    `taken`: the server has answered the result, a failure if `failed`. `remains`: what was left in the folder
+    when nothing lived any more of what the work had started.
     """
 
     instance_id: UUID
@@ -111,7 +114,7 @@ class ClaimLog:
     streams: dict[str, StreamTail] = field(init=False)
     taken: bool = False
     failed: bool = False
-    deserted: bool = False
+    remains: Remains | None = None
     # Nothing may be shipped before it is known what to mask.
     veiled: bool = False
 
@@ -123,8 +126,9 @@ class ClaimLog:
         return all(stream.drained for stream in self.streams.values())
 
     def close(self) -> None:
-        for stream in self.streams.values():
-            stream.close()
+        sizes = {} if self.remains is None else self.remains.sizes
+        for name, stream in self.streams.items():
+            stream.close(sizes.get(name))
 
     def unveil(self, masking: Masking) -> None:
         self.masking = masking

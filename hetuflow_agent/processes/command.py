@@ -11,7 +11,7 @@ from hetuflow_agent.keeper.record import Phase, Why
 from hetuflow_agent.keeper.wire import Message
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Command:
     """`key` names it for good: the same one twice is one process.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+import msgspec
 import structlog
 
 from hetuflow_agent.keeper import wire
@@ -91,7 +92,7 @@ class KeeperLink:
 
     def send(self, messages: Sequence[wire.Message]) -> None:
         if self._streams is not None:
-            self._streams[1].write(wire.pack(messages))
+            self._streams[1].write(_pack(messages))
 
     async def receive(self) -> list[wire.Message] | None:
         """The next messages; None when the keeper has gone."""
@@ -237,3 +238,11 @@ class KeeperLink:
         client, self._renewal = self._renewal, None
         if client is not None:
             client.close()
+
+
+def _pack(messages: Sequence[wire.Message]) -> bytes:
+    """As the keeper would, at a fraction of the cost."""
+    try:
+        return wire.framed(msgspec.json.encode(messages))
+    except UnicodeEncodeError:  # half of a character, out of a path or a variable
+        return wire.pack(messages)

@@ -19,11 +19,14 @@ from hetuflow_agent.keeper.record import OVER, Phase
 from hetuflow_agent.keeper.wire import Message
 from hetuflow_agent.processes.command import Command, Exit, Instant, exit_of, instant_of
 from hetuflow_agent.processes.link import KeeperLink
+from hetuflow_agent.processes.recalls import Recalls
 from hetuflow_core.errors import HostBlocked
 from hetuflow_core.messages import LimitMeans
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
 
+# Taken ahead it should be its turn within a part of this; another agent may have a slot.
+TURN_PATIENCE: Final = 0.5
 _REVIVE_EVERY: Final = 2.0
 _GOODBYE: Final = 15.0
 _LAST_GRACE: Final = 2.0
@@ -35,6 +38,7 @@ class Child:
 
     def __init__(self, key: UUID, processes: Processes, request: Message | None = None) -> None:
         self.key = key
+        self.name = str(key)
         self.pid: int | None = None
         self.running = False
         self.started: Instant | None = None
@@ -52,12 +56,12 @@ class Child:
 
     def stop(self, grace: float, why: str) -> None:
         """TERM to its group, up to `grace` seconds, then KILL of everything it started."""
-        self._processes.say({"op": "stop", "key": str(self.key), "grace": grace, "why": why})
+        self._processes.say({"op": "stop", "key": self.name, "grace": grace, "why": why})
 
     def recall(self) -> None:
         """Have it back, unless it has begun; then it goes on."""
         if not self.running and not self.exit.done():
-            self._processes.say({"op": "recall", "keys": [str(self.key)]})
+            self._processes.say({"op": "recall", "keys": [self.name]})
 
     def hear(self, state: Message, boot_id: str) -> None:
         """Apply what the keeper says."""
@@ -94,6 +98,7 @@ class Processes:
         # Whether the keeper is of another version, and has been busy since we met.
         self._outdated = False
         self.end_on_stop = end_on_stop
+        self.recalls = Recalls(TURN_PATIENCE)
         self._children: dict[str, Child] = {}
         # Known to the keeper since before we came, and nobody's yet.
         self._unclaimed: dict[str, Message] = {}
@@ -144,7 +149,7 @@ class Processes:
         """Hand it over; what comes of it is told by the child."""
         request = command.message(rolls=self._rolls)
         child = Child(command.key, self, request)
-        self._children[str(command.key)] = child
+        self._children[child.name] = child
         self.say(request)
         return child
 

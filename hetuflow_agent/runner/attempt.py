@@ -17,7 +17,7 @@ from pathlib import Path
 from hetuflow_agent.executors.interface import SpawnFailed
 from hetuflow_agent.keeper.fencing import Fence, fence
 from hetuflow_agent.processes.command import Exit
-from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.processes.processes import TURN_PATIENCE, Child
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import Ending, Verdict
 from hetuflow_agent.runner.course import Course
@@ -34,7 +34,7 @@ from hetuflow_agent.runner.starting import (
     spawn,
     start,
 )
-from hetuflow_agent.runner.watching import TURN_PATIENCE, judge, watch
+from hetuflow_agent.runner.watching import judge, watch
 from hetuflow_agent.runner.workshop import Workshop
 from hetuflow_core.errors import HostBlocked, Invalid
 from hetuflow_core.messages import Assignment
@@ -173,9 +173,8 @@ class Attempt(Course):
         return True
 
     def _note_ready(self) -> None:
-        came, now = self.came_at, self.clock.boottime()
-        if self.workshop.server_clock.boottime_of(self.assignment.due_at) <= came and not self.resumed:
-            self.slots.pace.note_ready(now - came)
+        if self.came_due and not self.resumed:
+            self.slots.pace.note_ready(self.clock.boottime() - self.came_at)
 
     async def _give_up_turn(self) -> None:
         """Work that was taken ahead and has no slot: what ran before it takes longer than of late."""

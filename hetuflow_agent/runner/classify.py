@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -52,10 +52,12 @@ def classify(end: Exit, ending: Ending | None) -> Verdict | None:
         return Verdict(InstanceStatus.LOST, end.lost)
     if end.failure is not None:
         return _not_started(end.failure)
-    verdict = _judge(end, ending)
-    if verdict is None:
+    judged = _judge(end, ending)
+    if judged is None:
         return None
-    return replace(verdict, exit_code=end.exit_code, signal=end.signal, usage=usage_of(end), oom=end.oom)
+    return Verdict(
+        judged.status, judged.reason, judged.message, end.exit_code, end.signal, usage_of(end), end.oom
+    )
 
 
 _MEMORY_LIMIT: Final = (

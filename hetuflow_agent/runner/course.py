@@ -47,6 +47,7 @@ class Course:
         # The first reason somebody had to end it.
         self.ending: Ending | None = None
         self.came_at = self.renewed_at = workshop.clock.boottime()
+        self.came_due = workshop.server_clock.boottime_of(assignment.due_at) <= self.came_at
         self.start_sent = False
         # Whether its work begins without its start being committed.
         self.direct = False
@@ -134,8 +135,7 @@ class Course:
         executor = self.workshop.executors.get(executor_name(self.assignment.run))
         if not self.workshop.processes.lines_up or executor is None or not executor.kept:
             return Waits.HERE
-        due = self.workshop.server_clock.boottime_of(self.assignment.due_at) <= self.came_at
-        return Waits.AT_KEEPER if due else Waits.HERE_FOR_KEEPER
+        return Waits.AT_KEEPER if self.came_due else Waits.HERE_FOR_KEEPER
 
     def forget_child(self) -> None:
         if self.child is not None:
@@ -178,4 +178,4 @@ class Course:
         return grace
 
     def entry(self) -> JournalEntry:
-        return JournalEntry(self.assignment, self.directory.root.name)
+        return JournalEntry(self.assignment, self.directory.name)

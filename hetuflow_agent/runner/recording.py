@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from hetuflow_agent.remains import Remains, remains_of
 from hetuflow_agent.runner.artifacts import ArtifactFault
 from hetuflow_agent.runner.classify import FAILURES, Ending, Verdict
 from hetuflow_agent.runner.course import Course
@@ -25,7 +24,8 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         await drop(course)
         return
     assignment, workshop = course.assignment, course.workshop
-    verdict, output = await _collect(course, verdict)
+    remains = remains_of(course.directory) if course.deserted else None
+    verdict, output = await _collect(course, verdict, remains)
     ended = course.server_ms(course.child.ended if course.child is not None else None)
     finish = Finish(
         instance_id=assignment.instance_id,
@@ -41,9 +41,9 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         output=_cleaned(course, output),
         usage=verdict.usage,
     )
-    workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES, deserted=course.deserted)
+    workshop.shipper.close(assignment.token, failed=verdict.status in FAILURES, remains=remains)
     try:
-        await workshop.outbox.put(finish, course.directory.root.name)
+        await workshop.outbox.put(finish, course.directory.name)
     except HostBlocked as error:
         # The keeper goes on remembering it.
         course.log.error(  # noqa: TRY400  the traceback adds nothing
@@ -71,23 +71,17 @@ def _cleaned(course: Course, said: T) -> T:
     return cleaned
 
 
-async def _collect(course: Course, verdict: Verdict) -> tuple[Verdict, dict[str, Any] | None]:
+async def _collect(
+    course: Course, verdict: Verdict, remains: Remains | None
+) -> tuple[Verdict, dict[str, Any] | None]:
     """What the work has left behind besides its log."""
     if course.started_at is None:
         return verdict, None
     output = None
-    if not _is_empty(course.directory.at(OUTPUT)):
+    # A way to a thread and back costs more than the look that most work needs.
+    if remains is None or remains.sizes.get(OUTPUT) != 0:
         verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
     return await _take_outputs(course, verdict), output
-
-
-def _is_empty(file: str) -> bool:
-    """Whether there is nothing to read: one look here is cheaper than a way to a thread and back."""
-    try:
-        found = os.lstat(file)
-    except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == 0
 
 
 async def _take_outputs(course: Course, verdict: Verdict) -> Verdict:

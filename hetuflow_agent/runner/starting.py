@@ -83,7 +83,6 @@ async def start(course: Course) -> bool:
 async def commit_start(course: Course) -> bool:
     """Ask until there is an answer: after one that was lost only the server knows what holds."""
     assignment, workshop = course.assignment, course.workshop
-    give_up = workshop.server_clock.boottime_of(assignment.reserved_until) + course.lease
     backoff = Backoff(workshop.rng, longest=2.0)
     while not course.asked_to_end():
         sent = course.clock.boottime()
@@ -93,7 +92,8 @@ async def commit_start(course: Course) -> bool:
         except Conflict:
             return False
         except HetuflowError as error:
-            if course.clock.boottime() > give_up:
+            reserved_until = workshop.server_clock.boottime_of(assignment.reserved_until)
+            if course.clock.boottime() > reserved_until + course.lease:
                 course.log.warning("A start could not be committed in time.", error=error.message)
                 return False
             wait = backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
@@ -138,7 +138,9 @@ async def spawn(course: Course) -> bool:
 
 
 def environment_of(course: Course, user: TaskUser | None) -> dict[str, str]:
-    base = {**course.workshop.base_environment, **(user.environment if user is not None else {})}
+    base = course.workshop.base_environment
+    if user is not None:
+        base = {**base, **user.environment}
     return task_environment(base, _with_values(course), course.directory)
 
 

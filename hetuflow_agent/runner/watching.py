@@ -14,8 +14,6 @@ from hetuflow_agent.runner.course import NEARLY, Course
 from hetuflow_agent.runner.slots import Waits
 from hetuflow_agent.runner.starting import commit_start
 
-# Taken ahead it should be its turn within a tenth of this; another agent may have a slot.
-TURN_PATIENCE: Final = 0.5
 # How long work may go on that counts as reserved only.
 _BRIEF: Final = 0.5
 
@@ -37,9 +35,9 @@ async def watch(course: Course) -> Exit | None:
 async def _watch_kept(course: Course, child: Child) -> Exit | None:
     """The keeper watches time and lease; from here come only ends that somebody asks for."""
     child.on_news = course.nudge.set
-    recall = None
+    recalls = course.workshop.processes.recalls
     if course.waits is Waits.AT_KEEPER:
-        recall = asyncio.get_running_loop().call_later(TURN_PATIENCE, child.recall)
+        recalls.expect(child.name, child.recall)
     told = False
     try:
         while not child.exit.done():
@@ -52,8 +50,7 @@ async def _watch_kept(course: Course, child: Child) -> Exit | None:
             course.nudge.clear()
             await course.nudge.wait()
     finally:
-        if recall is not None:
-            recall.cancel()
+        recalls.settle(child.name)
     course.started_at = course.server_ms(child.started)
     return child.exit.result()
 

@@ -33,6 +33,8 @@ _CANCEL_GRACE: Final = 0.5
 # What is kept back for each part behind a slow one, so that it cannot eat all their time.
 _RESERVE: Final = 1.0
 _LAST_WORDS: Final = 2.0
+# From one search for garbage to the next.
+_NEW_OBJECTS: Final = 20_000
 
 
 class Part(Protocol):
@@ -294,10 +296,12 @@ async def _run_for_good(application: Application) -> int:
 async def _settle(application: Application) -> None:
     """Keep collections of garbage from going through all that was loaded, which stays anyway.
 
-    A full one stops a server for a tenth of a second, and under load one came every third second.
+    A full one stops a server for a tenth of a second, and under load one came every third second. Small ones
+    are rare, too: a batch makes thousands of objects, none of which is part of a cycle.
     """
     await application.ready.wait()
     gc.freeze()
+    gc.set_threshold(_NEW_OBJECTS)
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:

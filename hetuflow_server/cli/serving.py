@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from pathlib import Path
-from typing import Final
 
 import structlog
 import uvloop
@@ -18,10 +16,6 @@ from hetuflow_server.settings import ServerSettings
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.server")
 
 
-# A claim of some hundred rows makes thousands of objects, none of which is part of a cycle.
-_NEW_OBJECTS: Final = 20_000
-
-
 def serve(config_path: Path | None) -> int:
     settings = load_settings(ServerSettings, config_path=config_path)
     configure_logging(settings.log.level, settings.log.format)
@@ -30,5 +24,4 @@ def serve(config_path: Path | None) -> int:
 
 
 def _on_ready(url: str) -> None:
-    gc.set_threshold(_NEW_OBJECTS)
     log.info("Listening.", url=url)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hetuflow_agent.remains import remains_of
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import TASK_FILES, ClaimDirectory
 
@@ -23,6 +24,9 @@ class Shelf:
         directory = ClaimDirectory(self.root / name)
         directory.make()
         return directory
+
+    def offer(self, directory: ClaimDirectory) -> bool:
+        return self.spares.offer(directory, remains_of(directory))
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ async def test_a_folder_is_used_again_as_new(shelf: Shelf) -> None:
         (first.root / name).write_text("of the first task")
     first.write_script("echo secret")
     before = inodes(first)
-    assert shelf.spares.offer(first)
+    assert shelf.offer(first)
     assert not first.root.exists()
     assert shelf.spares.take(second)
     assert inodes(second) == before
@@ -99,16 +103,16 @@ async def test_a_folder_that_was_changed_is_not_used_again(
 ) -> None:
     directory = shelf.made("a")
     change(directory)
-    assert not shelf.spares.offer(directory)
+    assert not shelf.offer(directory)
     assert directory.root.exists()
 
 
 async def test_no_more_are_kept_than_wanted(shelf: Shelf) -> None:
-    assert [shelf.spares.offer(shelf.made(name)) for name in "abc"] == [True, True, False]
+    assert [shelf.offer(shelf.made(name)) for name in "abc"] == [True, True, False]
 
 
 async def test_what_is_there_already_is_not_overwritten(shelf: Shelf) -> None:
-    assert shelf.spares.offer(shelf.made("a"))
+    assert shelf.offer(shelf.made("a"))
     taken = shelf.made("b")
     (taken.work / "mine").touch()
     assert not shelf.spares.take(taken)
@@ -117,7 +121,7 @@ async def test_what_is_there_already_is_not_overwritten(shelf: Shelf) -> None:
 
 
 async def test_spares_of_an_earlier_life_are_not_trusted(shelf: Shelf) -> None:
-    assert shelf.spares.offer(shelf.made("a"))
+    assert shelf.offer(shelf.made("a"))
     later = SpareFolders(shelf.root / "spare", most=MOST)
     await later.start()
     assert not later.take(ClaimDirectory(shelf.root / "b"))
