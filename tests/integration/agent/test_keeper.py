@@ -71,7 +71,7 @@ def command(folder: Path, script: str, **more: object) -> Command:
 
 
 def text_of(path: str) -> str:
-    return Path(path).read_text()
+    return Path(path).read_text(errors="surrogateescape")
 
 
 def program(folder: Path, version: str) -> list[str]:
@@ -135,6 +135,15 @@ async def test_without_control_groups_a_task_has_so_many_cpus_and_says_so(folder
         assert os.sched_getaffinity(anywhere) == here
     finally:
         await processes.stop()
+
+
+async def test_words_reach_a_command_as_they_are_whatever_their_encoding(folder: Path) -> None:
+    async with agent(folder) as processes:
+        for word in ("snow \N{SNOWMAN}", os.fsdecode(b"no \xff UTF-8")):
+            task = command(folder, 'printf %s "$WORD"')
+            task.env = {**task.env, "WORD": word}
+            assert (await processes.spawn(task).exit).exit_code == 0
+            assert os.fsencode(text_of(task.stdout)) == os.fsencode(word)
 
 
 async def test_a_command_ignores_no_signal_its_keeper_survives(folder: Path) -> None:
