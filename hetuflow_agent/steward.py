@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +14,9 @@ import psutil
 import structlog
 
 from hetuflow_agent.commands import Deed, Done
+from hetuflow_agent.host_usage import usage_of_family
 from hetuflow_agent.live_settings import LiveSettings
+from hetuflow_agent.runner.attempt import Attempt
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.runner.runner import Runner
 from hetuflow_core import __version__
@@ -30,6 +33,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.steward
 P = TypeVar("P")
 
 _CPU_SAMPLE_SECONDS = 0.1
+_MOST_TASKS = 200
 
 
 class Steward:
@@ -115,6 +119,7 @@ class Steward:
 
     async def _metrics(self, _: dict[str, Any]) -> Done:
         facts = await asyncio.to_thread(_host_facts, self._data_dir)
+        tasks = await asyncio.to_thread(_task_facts, self._runner.attempts())
         running = len(self._runner.attempts())
         return Done(
             {
@@ -126,6 +131,7 @@ class Steward:
                 # Results the server has not taken yet.
                 "outbox": max(0, len(self._claims) - running),
                 "version": __version__,
+                "tasks": tasks,
             }
         )
 
@@ -146,6 +152,20 @@ def _host_facts(data_dir: Path) -> dict[str, Any]:
         "disk": {"total": disk.total, "free": disk.free},
         "agent": {"rss": psutil.Process().memory_info().rss, "pid": os.getpid()},
     }
+
+
+def _task_facts(attempts: Iterable[Attempt]) -> list[dict[str, Any]]:
+    """What each process that runs takes now; work inside the agent is part of the agent's own."""
+    facts = []
+    for attempt in islice(
+        (one for one in attempts if one.child is not None and one.child.running), _MOST_TASKS
+    ):
+        pid = attempt.child.pid if attempt.child is not None else None
+        usage = usage_of_family(pid) if pid is not None else None
+        if usage is not None:
+            who = {"instance_id": str(attempt.assignment.instance_id), "job": attempt.assignment.job}
+            facts.append({**who, "pid": pid, **usage})
+    return facts
 
 
 def _read(payload: dict[str, Any], wanted: type[P]) -> P:

@@ -70,7 +70,7 @@ class TaskInstance(msgspec.Struct, frozen=True):
     message: str | None
     # What it wrote to $HETUFLOW_OUTPUT, or returned.
     output: dict[str, Any] | None = None
-    # {cpu_seconds, memory_peak}, as far as they are known.
+    # {cpu_seconds, memory_peak, read_bytes, written_bytes}, as far as they are known.
     usage: dict[str, Any] | None = None
     # {percent, message} of one that runs and says so.
     progress: dict[str, Any] | None = None

@@ -91,6 +91,12 @@ class Cgroups:
             return _write(group / "cgroup.procs", str(pid)) and limited
         return False
 
+    def memory_peak(self, key: str) -> int:
+        """The most bytes a task with a group has had, with everything it started; 0 where nobody knows."""
+        with suppress(OSError, ValueError):
+            return int((self._group(key) / "memory.peak").read_text()) if self.controllers else 0
+        return 0
+
     def settle(self, key: str) -> bool:
         """Remove a task's group; whether the kernel killed something in it for want of memory."""
         if not self.controllers:

@@ -43,6 +43,7 @@ class Limits:
         if task.spec is None or (task.spec.memory is None and task.spec.cpu is None):
             return False
         self._cpus.give_back(task.key)
+        task.memory_most = max(task.memory_most, self._cgroups.memory_peak(task.key))
         return self._cgroups.settle(task.key)
 
 

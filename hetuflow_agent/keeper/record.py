@@ -99,6 +99,8 @@ class Task:
     killing: bool = False
     # Whether the kernel holds it to its memory as a whole; if not, it is looked at.
     memory_in_group: bool = False
+    # The most bytes it was seen to have in memory with everything it started.
+    memory_most: int = 0
     # When the table looks at it next.
     look_at: float | None = None
     seen: dict[int, Stat] = field(default_factory=dict)

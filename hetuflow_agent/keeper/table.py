@@ -38,6 +38,7 @@ _KILL_PATIENCE: Final = 10.0
 _STUCK_EVERY: Final = 1.0
 _OUTPUT_EVERY: Final = 1.0
 _MEMORY_EVERY: Final = 0.5
+_BLOCK: Final = 512  # what the kernel counts reading and writing in
 
 
 class Table:
@@ -211,6 +212,8 @@ class Table:
                 "ended_wall": wall,
                 "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
                 "memory_peak": usage.ru_maxrss * 1024,
+                "read_bytes": usage.ru_inblock * _BLOCK,
+                "written_bytes": usage.ru_oublock * _BLOCK,
             }
             if task.ending:
                 self._look_at(task, now)
@@ -272,7 +275,9 @@ class Table:
 
     def _memory(self, task: Task) -> int:
         """Bytes the task has in memory now, with everything it started."""
-        return sum(resident_bytes(each.pid) for each in look(task, self._by_pid))
+        found = sum(resident_bytes(each.pid) for each in look(task, self._by_pid))
+        task.memory_most = max(task.memory_most, found)
+        return found
 
     def _next_look(self, task: Task, spec: Spec, started_at: float, now: float) -> float:
         times = []
@@ -329,6 +334,8 @@ class Table:
     def _end(self, task: Task, how: dict[str, Any]) -> None:
         if self._limits.lift(task) or task.why == Why.MEMORY_LIMIT:
             how = {**how, "oom": True}
+        if task.memory_most > how.get("memory_peak", math.inf):
+            how = {**how, "memory_peak": task.memory_most}
         task.phase, task.exit, task.spec = Phase.ENDED, how, None
         task.seen.clear()
         self._leave(task)

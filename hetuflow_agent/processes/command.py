@@ -98,6 +98,9 @@ class Exit:
     # Seconds of processor time and the most memory in bytes, where they are known.
     cpu_seconds: float | None = field(default=None, compare=False)
     memory_peak: int | None = field(default=None, compare=False)
+    # Bytes that came from and went to disks, not to caches.
+    read_bytes: int | None = field(default=None, compare=False)
+    written_bytes: int | None = field(default=None, compare=False)
     # The kernel, or the keeper in its place, ended something of it for want of memory.
     oom: bool = False
     # Nothing that it has started lives on; False where nobody knows.
@@ -138,6 +141,8 @@ def exit_of(state: Message) -> Exit:
         started=state.get("started", True),
         cpu_seconds=state.get("cpu_seconds"),
         memory_peak=state.get("memory_peak"),
+        read_bytes=state.get("read_bytes"),
+        written_bytes=state.get("written_bytes"),
         oom=state.get("oom", False),
         deserted=state.get("deserted", False),
     )

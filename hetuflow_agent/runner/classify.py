@@ -43,7 +43,7 @@ class Verdict:
 def usage_of(end: Exit) -> Usage | None:
     if end.cpu_seconds is None and end.memory_peak is None:
         return None
-    return Usage(end.cpu_seconds, end.memory_peak)
+    return Usage(end.cpu_seconds, end.memory_peak, end.read_bytes, end.written_bytes)
 
 
 def classify(end: Exit, ending: Ending | None) -> Verdict | None:

@@ -20,10 +20,14 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an attempt took of its host; memory in bytes."""
+    """What an attempt took of its host, as far as that is known; sizes in bytes."""
 
     cpu_seconds: float | None = None
+    # Of the largest of its processes, or of all of them together where that was watched.
     memory_peak: int | None = None
+    # From and to disks.
+    read_bytes: int | None = None
+    written_bytes: int | None = None
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):

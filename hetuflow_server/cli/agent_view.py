@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hetuflow_core.durations import format_size
 from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.structured import as_line
@@ -86,14 +87,40 @@ def command_table(commands: Sequence[AgentCommand]) -> Table:
 
 
 def command_details(command: AgentCommand) -> list[Block]:
+    result = dict(command.result or {})
+    tasks = result.pop("tasks", [])
     entries: list[tuple[str, Cell]] = [
         ("command", command.kind),
         ("agent", command.agent),
         ("state", command.state),
         ("error", command.error),
-        *_flat(command.result or {}),
+        *_flat(result),
     ]
-    return [Sheet([(name, cell) for name, cell in entries if cell is not None])]
+    sheet = Sheet([(name, cell) for name, cell in entries if cell is not None])
+    return [sheet, _task_table(tasks)] if tasks else [sheet]
+
+
+def _task_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
+    columns = [
+        Column("INSTANCE", Kind.ID),
+        Column("JOB"),
+        Column("PID", Kind.NUMBER),
+        Column("PROCESSES", Kind.NUMBER),
+        Column("CPU SECONDS", Kind.NUMBER),
+        Column("MEMORY", Kind.NUMBER),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            one["instance_id"],
+            one["job"],
+            one["pid"],
+            one["processes"],
+            one["cpu_seconds"],
+            format_size(one["memory"]),
+        ]
+        for one in tasks
+    ]
+    return Table(columns, rows)
 
 
 def _limits(means: Mapping[str, str | None] | None) -> str | None:

@@ -383,6 +383,12 @@ def test_a_real_agent_obeys(lone_server: System, tmp_path: Path) -> None:
         assert client.task(task.id).status == "pending"
         hetuflow(lone_server, "resume", name)
         wait_until(lambda: client.task(task.id).status == "running", what="the task to run")
+        (busy,) = wait_until(
+            lambda: hetuflow(lone_server, "metrics", name)["result"]["tasks"], timeout=30, what="its process"
+        )
+        assert (busy["instance_id"], busy["job"]) == (str(client.task(task.id).instances[0].id), job.name)
+        assert busy["memory"] > 100_000
+        assert busy["processes"] >= 1
         done = hetuflow(lone_server, "configure", name, "--slots", "5", "-l", f"only={name}", "-l", "gpu=no")
         assert done["result"]["slots"] == 5
         shown = client.agent(name)

@@ -24,6 +24,7 @@ def test_an_output_is_kept_with_the_task_and_its_attempt(system: System) -> None
     assert task.output == task.instances[0].output == {"rows": "3", "name": "x"}
     assert task.instances[0].usage is not None
     assert task.instances[0].usage["memory_peak"] > 100_000
+    assert {"cpu_seconds", "read_bytes", "written_bytes"} < task.instances[0].usage.keys()
     shown = run([*HETUFLOW, "task", "get", str(task.id)], env=system.environment())
     assert '{"name":"x","rows":"3"}' in shown.stdout.replace(" ", "")
     as_json = run([*HETUFLOW, "task", "get", str(task.id), "-o", "json"], env=system.environment())

@@ -475,6 +475,9 @@ async def test_more_memory_than_allowed_costs_the_whole_family_its_life(folder: 
         assert await modest.wait() == Exit(exit_code=0)
     assert end.oom
     assert end.exit_code is None
+    # Of all together: the largest of them had less than half of it.
+    assert end.memory_peak is not None
+    assert end.memory_peak > 150 * 1024 * 1024
 
 
 async def test_one_process_cannot_have_more_memory_than_the_task(folder: Path) -> None:

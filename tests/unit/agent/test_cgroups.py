@@ -52,6 +52,8 @@ def test_a_task_gets_a_group_with_its_limits(tmp_path: Path) -> None:
         "cgroup.procs": "4711",
     }
     (group / "memory.events").write_text("oom_kill 1\n")
+    (group / "memory.peak").write_text("4096\n")
+    assert (cgroups.memory_peak("k"), cgroups.memory_peak("unknown")) == (4096, 0)
     assert cgroups.settle("k")
 
 
