@@ -3,8 +3,11 @@
 A program of each peer (`bench/peers/programs`), in an environment of its own, creates so many no-ops and
 works them off; `bench/peers/catalog.py` says how each is set up and what it leaves out. Those kept in
 PostgreSQL get a database of the same cluster, with the same settings. They have nothing between the worker
-and the database; ours is measured as the figure `noop` is, with a server and HTTP between, and once more with
-one real agent that calls a Python function.
+and the database; ours is measured as the figure `noop` is, with a server and HTTP between. What they run are
+functions within the worker, of which two changes of state are durable, taken and done; so the line with
+bounds is ours with as many: reserved and finished directly, as agents do with functions that are short.
+Beside it stand the same with a durable start between, as for commands, and one real agent that calls a Python
+function.
 
 Held against each peer, in turns: the ratio says how many times as fast ours is. A peer that is not installed
 is skipped, which says nothing about it.
@@ -35,6 +38,9 @@ _SLOW = frozenset({"Procrastinate", "Celery + Redis"})
 _SECONDS = 300.0
 _SLOTS = 50
 _LAST_WORDS = 200
+_STARTED = f"no-op, 4 simulated agents, {_SLOTS} per poll"
+_DIRECTLY = f"{_STARTED}, finished directly"
+_PYTHON = f"no-op `python` tasks, one real agent, {_SLOTS} slots"
 # Against one process of it; the others are there to be looked at.
 _AIMS = {
     "PgQueuer": Aim(1, at_least=True, best=2),
@@ -59,15 +65,15 @@ class Rival:
 def measure(context: Context) -> Figure:
     rivals = [Rival(peer, why=why_absent(peer)) for peer in PEERS]
     present = [rival for rival in rivals if rival.why is None]
-    ours: dict[str, list[float]] = {"no-op, 4 simulated agents, 50 per poll": [], "no-op `python` tasks": []}
+    ours: dict[str, list[float]] = {_DIRECTLY: [], _STARTED: [], _PYTHON: []}
     if present:
-        simulated, python = ours.values()
-        with context.system.agent("real-peers", slots=_SLOTS, python_modules=payload.__name__):
-            for repetition in range(context.pace.repetitions):
-                python.append(_python_rate(context, repetition))
         for repetition in range(context.pace.repetitions):
             context.say(f"peers, repetition {repetition + 1}: ours")
-            simulated.append(_our_rate(context))
+            ours[_DIRECTLY].append(_our_rate(context, direct=True))
+            ours[_STARTED].append(_our_rate(context, direct=False))
+            # Only now and then: an agent that waits takes its share of the processor.
+            with context.system.agent("real-peers", slots=_SLOTS, python_modules=payload.__name__):
+                ours[_PYTHON].append(_python_rate(context, repetition))
             for rival in present:
                 context.say(f"peers, repetition {repetition + 1}: {rival.peer.name}")
                 _measure_rival(context, rival)
@@ -84,15 +90,9 @@ def measure(context: Context) -> Figure:
 
 
 def _lines(what: str, rates: Sequence[float], rivals: Sequence[Rival]) -> list[Line]:
-    simulated = "simulated" in what
+    aims = _AIMS if what == _DIRECTLY else {}
     return [
-        Line(
-            what if simulated else f"{what}, one real agent, {_SLOTS} slots",
-            "/s",
-            rates,
-            Limit(rival.peer.name, rival.rates),
-            _AIMS.get(rival.peer.name) if simulated else None,
-        )
+        Line(what, "/s", rates, Limit(rival.peer.name, rival.rates), aims.get(rival.peer.name))
         for rival in rivals
     ]
 
@@ -108,6 +108,8 @@ def _measure_rival(context: Context, rival: Rival) -> None:
     except CannotRun as error:
         rival.why = str(error)
     else:
+        if told["done"] != count:
+            rival.why = f"its program has done {told['done']:g} of {count} no-ops"
         rival.rates.append(count / told["drained"])
         rival.creating.append(count / told["created"])
     finally:
@@ -147,14 +149,14 @@ def _place(context: Context, peer: Peer) -> tuple[str, Callable[[], None]]:
     return context.system.empty_database(name), lambda: context.system.drop_database(name)
 
 
-def _our_rate(context: Context) -> float:
+def _our_rate(context: Context, *, direct: bool) -> float:
     count = context.pace.sized(*_COUNT)
     job = context.system.add_job("bench-peers", ["true"])
     create_backlog(context.system, job, count)
 
     async def run() -> float:
         async with simulated_agents(context.system, 4, _SLOTS) as agents:
-            return await drain(agents, count)
+            return await drain(agents, count, direct=direct)
 
     return count / in_event_loop(run)
 

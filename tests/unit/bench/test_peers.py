@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bench.figure import SMOKE, Context
 from bench.figures import peers as figure
 from bench.figures.peers import CannotRun, told_by
 from bench.peers import installing
@@ -88,3 +90,17 @@ def test_a_program_that_fails_or_hangs_is_a_reason_to_skip(
     monkeypatch.setattr(figure, "_SECONDS", 0.05)
     with pytest.raises(CannotRun, match="did not end"):
         told_by([sys.executable, "-c", "import signal; signal.pause()"], tmp_path)
+
+
+def test_a_peer_that_has_not_done_all_of_it_is_no_rival(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"created": 1.0, "drained": 2.0, "done": 99.0}
+    monkeypatch.setattr(figure, "told_by", lambda _command, _folder: told)
+    monkeypatch.setattr(figure, "_place", lambda _context, _peer: ("where", lambda: None))
+    context = Context(SimpleNamespace(), SMOKE, print)  # type: ignore[arg-type]  # nothing of it is asked
+    rival = figure.Rival(PEERS[0])
+    figure._measure_rival(context, rival)
+    assert rival.why == "its program has done 99 of 100 no-ops"
+    told["done"] = 100.0
+    rival = figure.Rival(PEERS[0])
+    figure._measure_rival(context, rival)
+    assert (rival.why, rival.rates) == (None, [50.0])
