@@ -55,7 +55,8 @@ from hetuflow_core.errors import HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
-from hetuflow_core.runtime.logging import configure_logging
+from hetuflow_core.runtime.log_files import log_stream
+from hetuflow_core.runtime.logging import LogLevel, configure_logging
 from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.runtime.tls import Trust
 
@@ -65,6 +66,7 @@ _CLOSING: Final = 6.0
 _SPARE_FOLDERS: Final = 512
 # Made ahead: work that comes while little goes on finds its folder there.
 _READY_FOLDERS: Final = 2
+_PROGRAM: Final = "hetuflow-agent"
 
 
 def build_agent(
@@ -77,8 +79,12 @@ def build_agent(
     """An agent that has not started; run it with `run_application`. On SIGHUP it reads its settings again."""
     host = settings.agent
     live = LiveSettings(settings)
+
+    def set_log_level(level: LogLevel) -> None:
+        configure_logging(level, settings.log.format, log_stream(settings.log, _PROGRAM))
+
     if live.given.log_level is not None:
-        configure_logging(live.log_level, settings.log.format)
+        set_log_level(live.log_level)
     clock = clock or SystemClock()
     rng = random.Random(secrets.randbits(64))  # noqa: S311  spreads retries over time, guards nothing
     stop_timeout = host.stop_timeout.total_seconds()
@@ -171,7 +177,7 @@ def build_agent(
         live,
         data_dir=host.data_dir,
         announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the steward
-        set_log_level=lambda level: configure_logging(level, settings.log.format),
+        set_log_level=set_log_level,
         stop_switch=stop_switch,
         clock=clock,
     )

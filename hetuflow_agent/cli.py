@@ -16,6 +16,7 @@ from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.runtime.config_command import config_commands, config_option
 from hetuflow_core.runtime.exit_codes import run_command
 from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.log_files import log_stream
 from hetuflow_core.runtime.logging import configure_logging
 
 _PROGRAM = "hetuflow-agent"
@@ -65,7 +66,8 @@ cli.add_command(config_commands(AgentSettings, program="hetuflow-agent"))
 
 def run_agent(config_path: Path | None, *, debug: bool, as_init: bool = False) -> int:
     settings = _load(config_path)
-    configure_logging("debug" if debug else settings.log.level, settings.log.format)
+    level = "debug" if debug else settings.log.level
+    configure_logging(level, settings.log.format, log_stream(settings.log, _PROGRAM))
     if as_init or os.getpid() == 1:
         become_keeper(settings.agent, [sys.executable, "-m", "hetuflow_agent", *_without_init(sys.argv[1:])])
     # The standard event loop, never uvloop: that one spawns processes many times slower.

@@ -9,6 +9,7 @@ import click
 import uvloop
 
 from hetuflow_core.runtime.lifecycle import run_application
+from hetuflow_core.runtime.log_files import log_stream
 from hetuflow_core.runtime.logging import configure_logging
 from hetuflow_server.app.dev import DevSystem
 
@@ -34,7 +35,7 @@ def dev(port: int, data_dir: Path) -> int:
     Example: hetuflow dev --port 8700 --data /tmp/try
     """
     system = DevSystem(data_dir=data_dir, port=port, env=os.environ, on_ready=_welcome)
-    configure_logging(system.log.level, system.log.format)
+    configure_logging(system.log.level, system.log.format, log_stream(system.log, "hetuflow-server"))
     return run_application(system.application(), loop_factory=uvloop.new_event_loop)
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import wait_until
+
 TOKEN = "t0p-secret-token"
 
 
@@ -107,6 +109,26 @@ def test_it_waits_for_its_server_and_stops_when_told(tmp_path: Path, closed_port
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0
     assert json.loads(said.splitlines()[-1])["event"] == "Stopped."
+
+
+def test_its_log_may_go_to_files(tmp_path: Path, closed_port: int) -> None:
+    env = environment(tmp_path / "data", closed_port, HETUFLOW_LOG__FOLDER=str(tmp_path / "logs"))
+    file = tmp_path / "logs" / "hetuflow-agent.log"
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", "-m", "hetuflow_agent"],
+        cwd=tmp_path,
+        env=env,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: file.exists() and "Not registered yet" in file.read_text(), timeout=60)
+    second = agent(tmp_path, env)
+    assert second.returncode != 0
+    assert "is the log of another process" in second.stderr
+    process.terminate()
+    assert process.communicate(timeout=30)[1] == ""
+    assert process.returncode == 0
+    assert json.loads(file.read_text().splitlines()[-1])["event"] == "Stopped."
 
 
 def test_a_configuration_file_may_be_named_before_the_command(tmp_path: Path, closed_port: int) -> None:
