@@ -36,9 +36,11 @@ MOST_PER_REQUEST: Final = 200
 _LOG_PATIENCE: Final = 5.0
 _EVERY: Final = 1.0
 _LOOP_STOP: Final = 2.0
-# How long reports wait for others while they come in numbers: as long as a request takes, within these.
+# While reports come in numbers a few of them wait for others: as long as a request takes, within these. So
+# many are company enough.
 _COMPANY: Final = 0.012
 _MOST_COMPANY: Final = 0.05
+_ENOUGH: Final = 64
 
 
 class Errand(Protocol):
@@ -147,7 +149,7 @@ class Reporter:
 
     async def send_starts(self) -> int:
         if self._asked:
-            await self._gather()
+            await self._gather(len(self._asked))
         batch, self._asked = self._asked[:MOST_PER_REQUEST], self._asked[MOST_PER_REQUEST:]
         if not batch:
             return 0
@@ -208,7 +210,7 @@ class Reporter:
 
     async def _send_batch(self) -> int:
         if self._results:
-            await self._gather()
+            await self._gather(len(self._results) - len(self._on_the_way))
         if self._starting or (self._asked and not self._stopping.is_set()):
             return 0  # they go with what follows that, or are sent when nothing does
         batch = self._ready(self._most)
@@ -219,10 +221,10 @@ class Reporter:
         self._most = MOST_PER_REQUEST
         return self._settle(batch, outcomes)
 
-    async def _gather(self) -> None:
+    async def _gather(self, waiting: int) -> None:
         """While much is going on, let some of it come together: a request costs as much as several tasks."""
         if self._errand is not None and self._errand.hurried():
-            await asyncio.sleep(min(_MOST_COMPANY, max(_COMPANY, self._took)))
+            await asyncio.sleep(company(waiting, self._took))
 
     async def _exchange(self, reports: Sequence[Start | Release | Finish]) -> list[ReportOutcome]:
         """Say these, and ask for work if there is room; what was given is begun when this returns."""
@@ -312,3 +314,8 @@ class Reporter:
         for _, answered in asked:
             if not answered.done():
                 answered.set_exception(error)
+
+
+def company(waiting: int, took: float) -> float:
+    """Seconds that so many reports wait for others, when a request takes so long."""
+    return 0.0 if waiting >= _ENOUGH else min(_MOST_COMPANY, max(_COMPANY, took))

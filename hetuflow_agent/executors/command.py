@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
 from typing import ClassVar
 
 from hetuflow_agent.executors.interface import Executor, Plan, SpawnFailed
-from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_agent.workdir import WORK, ClaimDirectory
 from hetuflow_core.messages import Assignment, RunSpec
 
 
@@ -21,7 +20,7 @@ class CommandExecutor(Executor):
         self, assignment: Assignment, directory: ClaimDirectory, environment: Mapping[str, str]
     ) -> Plan:
         run = assignment.run
-        cwd = Path(run.workdir) if run.workdir is not None else directory.work
+        cwd = directory.at(WORK) if run.workdir is None else run.workdir
         try:
             # Only a script is written to disk; a command needs no trip to a thread.
             if run.script is not None:

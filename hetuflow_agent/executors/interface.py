@@ -39,7 +39,7 @@ class Plan:
     """A program to run."""
 
     argv: Sequence[str]
-    cwd: Path
+    cwd: Path | str
     env: Mapping[str, str]
 
 

@@ -20,7 +20,7 @@ class Command:
 
     key: UUID
     argv: Sequence[str]
-    cwd: Path
+    cwd: Path | str
     env: Mapping[str, str]
     stdout: str
     stderr: str

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hetuflow_agent.gateway_client import Session, Unanswered
-from hetuflow_agent.reporter import MOST_PER_REQUEST, Reporter
+from hetuflow_agent.reporter import MOST_PER_REQUEST, Reporter, company
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_core.errors import HetuflowError, Invalid, ServerUnreachable
 from hetuflow_core.messages import (
@@ -210,6 +210,22 @@ async def test_results_go_along_with_starts_and_a_question_with_both(scene: Scen
     assert (len(request.reports), request.reports[1], request.poll) == (2, finish, errands.asked[0])
     assert (errands.heard, errands.idle) == ([(errands.asked[0], None)], 1)
     assert not scene.claims.holds(finish.token)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "took", "seconds"),
+    [
+        (1, 0.0, 0.012),
+        (1, 0.030, 0.030),
+        (63, 0.400, 0.050),
+        (64, 0.030, 0.0),
+        (200, 0.0, 0.0),
+    ],
+)
+def test_few_reports_wait_for_company_as_long_as_a_request_takes(
+    waiting: int, took: float, seconds: float
+) -> None:
+    assert company(waiting, took) == seconds
 
 
 async def test_a_result_the_server_cannot_take_holds_up_no_start(scene: Scene) -> None:
