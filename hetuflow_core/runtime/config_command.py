@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -30,10 +30,12 @@ def config_commands(
     *,
     program: str = "hetuflow",
     host_note: Callable[[], str | None] = lambda: None,
+    facts: Callable[[], Sequence[str]] = tuple,
 ) -> click.Group:
     """The `config` group for the program that reads `settings_type`.
 
-    `host_note` says what of this host would be in its way although the configuration is right.
+    `host_note` says what of this host would be in its way although the configuration is right, `facts` what
+    follows from it.
     """
 
     @click.group("config")
@@ -53,6 +55,8 @@ def config_commands(
     def check(config_path: Path | None) -> None:
         """List everything that is wrong with the configuration."""
         click.echo(validity(load(settings_type, config_path=config_path)), nl=False)
+        for fact in facts():
+            click.echo(fact)
         if (note := host_note()) is not None:
             click.echo(note, err=True)
 

@@ -14,4 +14,8 @@ def _host_note() -> str | None:
     return note
 
 
-config_group = config_commands(ServerSettings, host_note=_host_note)
+def _facts() -> list[str]:
+    return [load("hetuflow_core.jobfile.leases:outage_survived")()]
+
+
+config_group = config_commands(ServerSettings, host_note=_host_note, facts=_facts)

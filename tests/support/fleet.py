@@ -18,7 +18,7 @@ from tests.support.claiming_engine import DEFAULT, Engine
 class Fleet:
     def __init__(self, engine: Engine, *, require_approval: bool = False) -> None:
         self._engine = engine
-        self._sessions = AgentSessions(
+        self.sessions = AgentSessions(
             engine.database, engine.hints, engine.settler, SystemClock(), require_approval=require_approval
         )
         token = uuid4()
@@ -40,18 +40,18 @@ class Fleet:
         asked = m.Register(
             name=name, session_id=session, slots=slots, version="1", **{"labels": {}, **facts, **said}
         )
-        return (await self._sessions.register(self.credential, asked)).agent_id
+        return (await self.sessions.register(self.credential, asked)).agent_id
 
     def forget(self) -> None:
         """Ask the database about sessions again, which are believed for a moment."""
-        self._sessions = AgentSessions(
+        self.sessions = AgentSessions(
             self._engine.database, self._engine.hints, self._engine.settler, SystemClock()
         )
 
     async def poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> list[Claimed]:
         """Ask for work once, as this agent; it says itself what it has free."""
         session_id = self._sessions_of[name]
-        session = await self._sessions.current(self.credential, session_id)
+        session = await self.sessions.current(self.credential, session_id)
         asked = m.Poll(
             session_id=session_id,
             request_id=uuid4(),
