@@ -255,6 +255,28 @@ async def test_logs_expire_by_their_own_time_and_lengths_of_running_work_stay(
     assert chunks == [(5,)]
 
 
+async def test_files_of_tasks_expire_and_those_of_running_work_stay(
+    database: Database, fresh_database_url: str
+) -> None:
+    long_ago = NOW - 20 * DAY
+    running, finished = instance_row(at=long_ago, status="running"), instance_row(at=long_ago)
+    lately = instance_row(at=NOW - DAY)
+    with psycopg.connect(fresh_database_url) as connection:
+        insert(connection, "sched_task_instance", running)
+        for one, at in ((running, long_ago), (finished, long_ago), (lately, NOW - DAY)):
+            file = {"instance_id": one["id"], "path": "a.txt"}
+            facts = {"task_id": one["task_id"], "namespace_id": 1, "size": 1, "stored": 1, "updated_at": at}
+            insert(connection, "sched_artifact", file | facts | {"sha256": "0" * 64})
+            chunk = {"start_offset": 0, "data": b"x", "created_at": at}
+            insert(connection, "sched_artifact_chunk", file | chunk)
+    while await upkeep(database).run_once():
+        pass
+    with psycopg.connect(fresh_database_url) as connection:
+        for table in ("sched_artifact", "sched_artifact_chunk"):
+            left = connection.execute(f"SELECT instance_id FROM {table}").fetchall()
+            assert {row[0] for row in left} == {running["id"], lately["id"]}, table
+
+
 async def test_upkeep_gives_way_to_a_long_transaction_and_loses_nothing(
     database: Database, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
