@@ -20,7 +20,8 @@ from typing import Final
 # Said to a keeper that is to make none.
 NO_CGROUPS: Final = "--no-cgroups"
 
-_SUBGROUP: Final = "agent"
+# Of the agent, made by whoever started it (DelegateSubgroup= of the unit for systemd).
+SUBGROUP: Final = "agent"
 _CONTROLLERS: Final = ("memory", "cpu")
 _CPU_PERIOD: Final = 100_000
 
@@ -32,7 +33,7 @@ def find_base(mountinfo: str, own: str) -> Path | None:
     if path is None or mount is None or ".." in path:
         return None
     base = mount / path.lstrip("/")
-    return base.parent if base.name == _SUBGROUP else base
+    return base.parent if base.name == SUBGROUP else base
 
 
 def _mount_point(line: str) -> Path:

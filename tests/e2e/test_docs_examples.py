@@ -18,6 +18,7 @@ import httpx
 import pytest
 
 from hetuflow_agent.executors.environment import task_environment
+from hetuflow_agent.keeper.cgroups import SUBGROUP
 from hetuflow_agent.settings import HostSettings
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core import messages as m
@@ -221,5 +222,7 @@ def test_the_units_leave_time_to_stop_and_do_not_bring_a_replaced_agent_back() -
     assert timedelta(seconds=int(server["TimeoutStopSec"])) > stop_timeout(HttpSettings)
     assert int(agent["RestartPreventExitStatus"]) == ExitCode.CONFLICT
     assert (agent["KillMode"], server["KillMode"]) == ("process", "mixed")
+    assert (agent["Delegate"], agent["DelegateSubgroup"]) == ("yes", SUBGROUP)
+    assert agent["ExecReload"] == "/bin/kill -HUP $MAINPID"
     # An agent that was told to shut down ends with 0 and stays away.
     assert (agent["Restart"], server["Restart"]) == ("on-failure", "always")
