@@ -21,6 +21,8 @@ from tests.support.waiting import wait_until_async
 
 _SAID = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection due to unexpected postmaster exit\0\0"
 _LAST_WORDS = b"E" + struct.pack("!I", len(_SAID) + 4) + _SAID
+# What PostgreSQL ends an answer with.
+_READY = b"Z\0\0\0\5I"
 # Closing throws away what was not sent yet, and resets the connection.
 _RESET = struct.pack("ii", 1, 0)
 _PATIENCE = 30.0
@@ -36,6 +38,8 @@ class Relay:
         here = f"{parts.username}:{parts.password}@127.0.0.1:{self._listener.getsockname()[1]}"
         self.url = urlunsplit(parts._replace(netloc=here))
         self.heard = bytearray()
+        # What the database says is kept here, once there is such a place.
+        self.withheld: bytearray | None = None
         self._near: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -44,11 +48,12 @@ class Relay:
         for near in self._near:
             near.close()
 
-    def crash(self) -> None:
+    def crash(self, last_words: bytes = _LAST_WORDS) -> None:
         """Let the other end hear the last words and the end at the same moment: nobody is let in between."""
+        self.withheld = None
         for near in self._near:
             near.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-            near.sendall(_LAST_WORDS)
+            near.sendall(last_words)
             # Whoever waits for it in another thread keeps it from being closed.
             near.shutdown(socket.SHUT_RD)
         for near in self._near:
@@ -68,7 +73,10 @@ class Relay:
         with suppress(OSError):
             while data := source.recv(65_536):
                 self.heard += data
-                sink.sendall(data)
+                if self.withheld is not None and sink in self._near:
+                    self.withheld += data
+                else:
+                    sink.sendall(data)
         if source in self._near or sink in self._near:
             return
         source.close()
@@ -92,8 +100,8 @@ def on_each_loop(test: Callable[[Database, Relay], Coroutine[Any, Any, None]], u
         runner.run(run())
 
 
-async def answer_of(database: Database, statement: str) -> Any:
-    async with database.transaction() as connection:
+async def answer_of(database: Database, statement: str, *, single: bool = False) -> Any:
+    async with database.single() if single else database.transaction() as connection:
         return (await connection.exec_driver_sql(statement)).scalar_one()
 
 
@@ -110,6 +118,22 @@ def test_an_idle_session_that_was_reset_is_not_waited_for(database_url: str, loo
         # The event loop has told the session of it before this is back.
         await asyncio.to_thread(lambda: None)
         assert await answer_of(database, "SELECT 2") == 2
+
+    on_each_loop(test, database_url, loop)
+
+
+@LOOPS
+def test_an_answer_counts_that_came_with_a_reset(database_url: str, loop: Any) -> None:
+    async def test(database: Database, relay: Relay) -> None:
+        assert await answer_of(database, "SELECT 1") == 1
+        relay.withheld = withheld = bytearray()
+        waiting = asyncio.create_task(answer_of(database, "SELECT 2", single=True))
+        await wait_until_async(lambda: withheld.endswith(_READY))
+        relay.crash(bytes(withheld))
+        assert await waiting == 2
+        with suppress(DatabaseUnreachable):  # the session was not yet known to be lost
+            await answer_of(database, "SELECT 3")
+        assert await answer_of(database, "SELECT 4") == 4
 
     on_each_loop(test, database_url, loop)
 
