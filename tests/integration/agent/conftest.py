@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -20,6 +22,7 @@ from hetuflow_agent.gateway_client import Session
 from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.outbox import Outbox
+from hetuflow_agent.processes import link
 from hetuflow_agent.processes.processes import Processes
 from hetuflow_agent.runner.claims import Claims
 from hetuflow_agent.runner.runner import OnStop, Runner
@@ -37,7 +40,17 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.timers import Timers
+from tests.support import covered_keeper
 from tests.support.executors import host_settings
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _keepers_are_counted() -> Iterator[None]:
+    """By coverage, where it is measured."""
+    with pytest.MonkeyPatch.context() as patch:
+        if (config := os.environ.get(covered_keeper.CONFIG)) is not None:
+            patch.setattr(link, "keeper_program", partial(covered_keeper.covered_program, config))
+        yield
 
 
 @dataclass

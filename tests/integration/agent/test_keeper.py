@@ -461,7 +461,7 @@ async def test_told_to_end_it_ends_everything_and_goes(folder: Path) -> None:
         pid = await running(processes.spawn(command(folder, "trap '' TERM; while :; do sleep 0.1; done")))
         keeper = pid_of(processes)
     assert gone(pid)
-    assert gone(keeper)
+    await wait_until_async(lambda: gone(keeper), what="the keeper's end")
 
 
 async def test_more_memory_than_allowed_costs_the_whole_family_its_life(folder: Path) -> None:
