@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextvars
 import io
 import logging
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO, Final, TextIO
 
+from hetuflow_agent.processes.command import TOO_MUCH_OUTPUT
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.client.task import LOGGER
 
@@ -21,16 +23,27 @@ _STREAMS: Final[contextvars.ContextVar[TaskStreams | None]] = contextvars.Contex
 _FORMAT: Final = "%(levelname)s %(name)s: %(message)s"
 
 
+class OutputLimit(BaseException):
+    """Raised in a function that writes too much; not an Exception, so that few catch it."""
+
+
 class TaskStreams:
     """The two files of one task; every write is one system call, so that lines of threads stay whole."""
 
-    def __init__(self, directory: ClaimDirectory) -> None:
+    def __init__(self, directory: ClaimDirectory, limit: int | None = None) -> None:
+        """`limit`: most bytes of both together; None for what never ends."""
+        self._left = math.inf if limit is None else limit
         self.files: dict[str, BinaryIO] = {
             name: directory.stream(name).open("ab", buffering=0) for name in ("stdout", "stderr")
         }
 
     def write(self, name: str, text: str) -> None:
-        self.files[name].write(text.encode(errors="replace"))
+        """Raise OutputLimit instead of writing beyond the limit."""
+        data = text.encode(errors="replace")
+        if len(data) > self._left:
+            raise OutputLimit(TOO_MUCH_OUTPUT)
+        self._left -= len(data)
+        self.files[name].write(data)
 
     def close(self) -> None:
         for file in self.files.values():

@@ -85,7 +85,9 @@ class PythonExecutor(Executor):
         context = _context_of(assignment, directory, secrets_of(environment))
         arguments = function.bind(asked.kwargs, context)
         self._capturing.ensure()
-        call = FunctionCall(function, arguments, context, TaskStreams(directory), directory.output)
+        # A daemon's log has no end.
+        limit = self.host.settings.output_limit if assignment.slot is None else None
+        call = FunctionCall(function, arguments, context, TaskStreams(directory, limit), directory.output)
         return CoroutineExecution(call, self._tasks) if function.is_async else ThreadExecution(call)
 
     async def stop(self) -> None:

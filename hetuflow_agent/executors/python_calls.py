@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hetuflow_agent.executors.capturing import TaskStreams
+from hetuflow_agent.executors.capturing import OutputLimit, TaskStreams
 from hetuflow_agent.processes.command import Exit
 from hetuflow_core.client.task import TaskCancelled, TaskContext, TaskFunction, entered, output_of
 from hetuflow_core.errors import Invalid
@@ -96,10 +96,12 @@ class FunctionCall:
             error, (TaskCancelled, TaskKilled, asyncio.CancelledError)
         ):
             return Exit()
+        if isinstance(error, OutputLimit):
+            return Exit(reason="output_limit", message=str(error))
         if isinstance(error, SystemExit):
             code = error.code if isinstance(error.code, int) else int(error.code is not None)
             return Exit(exit_code=code & 0xFF)
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, OutputLimit):
             self._streams.write("stderr", "".join(traceback.format_exception(error)))
         message = error.message if isinstance(error, Invalid) else f"{type(error).__name__}: {error}"
         return Exit(exit_code=1, reason="exception", message=message[:_LONGEST_MESSAGE])

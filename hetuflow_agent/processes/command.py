@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from hetuflow_agent.keeper.record import Phase, Why
 from hetuflow_agent.keeper.wire import Message
+
+TOO_MUCH_OUTPUT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from hetuflow_agent.processes.command import Exit, Failure
+from hetuflow_agent.processes.command import TOO_MUCH_OUTPUT, Exit, Failure
 from hetuflow_core.messages import Usage
 from hetuflow_core.states import InstanceStatus
 
@@ -64,7 +64,6 @@ _MEMORY_LIMIT: Final = (
     "It used more memory than the job asks for: use less, or raise placement.resources.memory."
 )
 _LIVENESS: Final = "Its liveness probe has failed too often; see the agent's log for the answers."
-_OUTPUT_LIMIT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."
 
 _ENDED_BY_US: Final[Mapping[Ending, Verdict | None]] = {
     Ending.UNWANTED: None,
@@ -74,7 +73,7 @@ _ENDED_BY_US: Final[Mapping[Ending, Verdict | None]] = {
     Ending.AGENT_SHUTDOWN: Verdict(InstanceStatus.LOST, Ending.AGENT_SHUTDOWN.value),
     Ending.MEMORY_LIMIT: Verdict(InstanceStatus.FAILED, Ending.MEMORY_LIMIT.value, _MEMORY_LIMIT),
     Ending.LIVENESS_FAILED: Verdict(InstanceStatus.FAILED, Ending.LIVENESS_FAILED.value, _LIVENESS),
-    Ending.OUTPUT_LIMIT: Verdict(InstanceStatus.FAILED, Ending.OUTPUT_LIMIT.value, _OUTPUT_LIMIT),
+    Ending.OUTPUT_LIMIT: Verdict(InstanceStatus.FAILED, Ending.OUTPUT_LIMIT.value, TOO_MUCH_OUTPUT),
 }
 
 

@@ -145,6 +145,19 @@ async def test_leaving_with_a_code_and_returning_nonsense(executor: PythonExecut
     assert "JSON" in str(end.message)
 
 
+@pytest.mark.parametrize("function", ["chatter", "chatter_async"])
+async def test_what_writes_too_much_is_ended(
+    executor: PythonExecutor, directory: ClaimDirectory, tmp_path: Path, function: str
+) -> None:
+    settings = host_settings(tmp_path, python_modules=(MODULE,), output_limit=2_000)
+    executor.adapt(ExecutorHost(settings))
+    end = await call(executor, directory, function)
+    assert (end.exit_code, end.reason) == (None, "output_limit")
+    assert "raise agent.output_limit" in str(end.message)
+    written = sum(len(text(directory, stream)) for stream in ("stdout", "stderr"))
+    assert 1_900 < written <= 2_000
+
+
 async def test_a_thread_that_listens_ends_when_told(
     executor: PythonExecutor, directory: ClaimDirectory
 ) -> None:

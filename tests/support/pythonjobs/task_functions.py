@@ -50,6 +50,24 @@ def speak(who: str) -> None:
 
 
 @task
+def chatter() -> None:
+    """Nobody who catches what fails gets around it."""
+    while True:
+        try:
+            print("x" * 50)
+            logging.getLogger("acme").warning("on and on")
+        except Exception:  # noqa: BLE001  as functions of users do
+            continue
+
+
+@task
+async def chatter_async() -> None:
+    while True:
+        print("x" * 50)
+        await asyncio.sleep(0)
+
+
+@task
 async def speak_async(who: str) -> str:
     for number in range(3):
         print(f"{who} {number}")
