@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ def selftest(
         usual = quick(number, chosen) if is_quick else RunSettings(seed=number, faults=chosen)
         told = {name: value for name, value in bounds.items() if value is not None}
         settings = replace(usual, network=network, rate=rate, bounds=replace(usual.bounds, **told))
-        with _working_folder() as work:
+        with _ended_in_order(), _working_folder() as work:
             found = asyncio.run(perform(settings, work, tell=lambda line: click.echo(line, err=True)))
             outcomes.add(found.outcome)
             click.echo(as_text(settings, found))
@@ -95,6 +96,16 @@ def selftest(
                 _leave(settings, found, work, report or Path(f"selftest-{number}"))
     worst = next(one for one in (Outcome.FAIL, Outcome.UNKNOWN, Outcome.PASS) if one in outcomes)
     return EXIT_CODES[worst]
+
+
+@contextmanager
+def _ended_in_order() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: everything that was started is ended."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextmanager

@@ -97,6 +97,7 @@ async def _play(
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
+        await workload.abandon()
         await client.close()
     await observer.look()
     await observer.close()

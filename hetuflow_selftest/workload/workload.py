@@ -67,6 +67,12 @@ class Workload:
         await asyncio.gather(*self._busy)
         await asyncio.gather(*(self._disable(name) for name in list(self._jobs)))
 
+    async def abandon(self) -> None:
+        """End what clients are at, if they are at anything still."""
+        for deed in self._busy:
+            deed.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+
     async def _learn(self, document: Document, called: float, answered: float) -> None:
         """Find out which ids things were given, and tell the judge what the schedules promise."""
         name = document["name"]
