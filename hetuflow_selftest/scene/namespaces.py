@@ -39,6 +39,7 @@ class Namespaces:
     def __init__(self, ip: str) -> None:
         self._ip = ip
         self._outside = _here()
+        self._moved = False
         self._hosts: dict[str, int] = {}
         self._walls: dict[tuple[str, str], int] = {}
         self._built = 0
@@ -65,7 +66,8 @@ class Namespaces:
 
     def close(self) -> None:
         """Be where we were before."""
-        enter(self._outside)
+        if self._moved:
+            enter(self._outside)
         for descriptor in (self._outside, self._void, *self._hosts.values()):
             if descriptor is not None:
                 os.close(descriptor)
@@ -132,6 +134,7 @@ class Namespaces:
     def _become_router(self) -> None:
         self._void = self._made()
         _call(_unshare, _CLONE_NEWNET)
+        self._moved = True
         self._order("link set lo up")
         settings = Path("/proc/sys/net/ipv4")
         (settings / "ip_forward").write_text("1")
@@ -157,10 +160,11 @@ class Namespaces:
         before = _here()
         try:
             _call(_unshare, _CLONE_NEWNET)
-            return _here()
-        finally:
+            made = _here()
             enter(before)
+        finally:
             os.close(before)
+        return made
 
     def _order(self, *orders: str) -> None:
         done = subprocess.run(  # noqa: S603  orders of ours

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import socketserver
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from hetuflow_core.errors import HostBlocked
 from hetuflow_selftest.history import PROXY, read_history
+from hetuflow_selftest.scene import namespaces
 from hetuflow_selftest.scene.lines import Lines
 from hetuflow_selftest.scene.namespaces import Namespaces, NoNamespaces
 from hetuflow_selftest.scene.network import AUTO, BALANCER, NAMESPACES, PROXIES, Loopback, build_network
@@ -90,6 +92,16 @@ def test_other_hosts_hear_each_other_meanwhile_and_nothing_stays() -> None:
         assert network.mend("third", "other") == 0
     assert _HERE.readlink() == here
     assert "to-1" not in Path("/proc/net/dev").read_text()
+
+
+def test_root_without_the_right_to_make_namespaces_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in most containers: neither may it make one, nor go anywhere."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    for call in ("_unshare", "_setns"):
+        monkeypatch.setattr(namespaces, call, lambda *_: -1)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: "/sbin/ip")
+    with pytest.raises(NoNamespaces):
+        Namespaces.open()
 
 
 def test_proxies_stand_in_where_there_are_no_namespaces(
