@@ -130,10 +130,11 @@ class Keeper:
         connection.close()
 
     def _hear(self, connection: Connection, message: wire.Message) -> None:
+        op = message.get("op")
         try:
             self._obey(connection, message)
         except (KeyError, TypeError, ValueError) as error:
-            _log("A message was not understood and is passed over.", op=message.get("op"), error=repr(error))
+            _log("A message was not understood and is passed over.", op=op, error=repr(error))
 
     def _obey(self, connection: Connection, message: wire.Message) -> None:
         match message["op"]:

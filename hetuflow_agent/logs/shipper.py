@@ -106,10 +106,27 @@ class LogShipper:
                     pass
 
     def follow(
-        self, instance_id: UUID, token: UUID, directory: ClaimDirectory, *, veiled: bool = False
+        self,
+        instance_id: UUID,
+        token: UUID,
+        directory: ClaimDirectory,
+        *,
+        veiled: bool = False,
+        resting: bool = False,
     ) -> None:
-        """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`."""
-        self._logs[token] = ClaimLog(instance_id, token, directory, self.masking, veiled=veiled)
+        """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`.
+
+        `resting`: nothing is written before somebody says that the work has begun, or ended.
+        """
+        self._logs[token] = ClaimLog(
+            instance_id, token, directory, self.masking, veiled=veiled, resting=resting
+        )
+
+    def stir(self, token: UUID) -> None:
+        """Its work has begun."""
+        found = self._logs.get(token)
+        if found is not None:
+            found.resting = False
 
     def unveil(self, token: UUID, values: Iterable[str]) -> None:
         """These values are to be masked in a claim's log, which may be shipped now."""
@@ -189,7 +206,7 @@ class LogShipper:
 
     async def _ship(self) -> int:
         """Send one request; the bytes it carried before compression."""
-        logs = [found for found in self._logs.values() if not found.drained]
+        logs = [found for found in self._logs.values() if not (found.resting or found.drained)]
         batch = await asyncio.to_thread(self._gather, logs) if logs else []
         if not batch:
             return 0

@@ -117,6 +117,8 @@ class ClaimLog:
     remains: Remains | None = None
     # Nothing may be shipped before it is known what to mask.
     veiled: bool = False
+    # Its work has not begun: there is nothing to look for.
+    resting: bool = False
 
     def __post_init__(self) -> None:
         self.streams = {name: StreamTail(name, self.directory.at(name), self.masking) for name in STREAMS}
@@ -126,6 +128,7 @@ class ClaimLog:
         return all(stream.drained for stream in self.streams.values())
 
     def close(self) -> None:
+        self.resting = False
         sizes = {} if self.remains is None else self.remains.sizes
         for name, stream in self.streams.items():
             stream.close(sizes.get(name))

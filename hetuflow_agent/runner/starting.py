@@ -18,6 +18,7 @@ from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.course import Course
 from hetuflow_agent.runner.recording import end_unspawned
 from hetuflow_agent.runner.secrets import SecretFault, with_secrets
+from hetuflow_agent.runner.slots import Waits
 from hetuflow_agent.task_users import TaskUser, find_user
 from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.messages import Assignment, ReportOutcome
@@ -35,6 +36,7 @@ async def prepare(course: Course) -> None:
             course.assignment.token,
             course.directory,
             veiled=bool(course.assignment.run.secrets),
+            resting=course.waits is not Waits.HERE,
         )
 
 

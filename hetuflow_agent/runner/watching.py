@@ -41,6 +41,8 @@ async def _watch_kept(course: Course, child: Child) -> Exit | None:
     told = False
     try:
         while not child.exit.done():
+            if child.running:
+                course.workshop.shipper.stir(course.assignment.token)
             if course.left and not course.may_come_back:
                 return None
             if course.ending is not None and not told:
