@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.support.processes import gone
 from tests.support.waiting import wait_until
 
-# A worker that is killed while a keeper runs a task for it, and a process that ignores being asked.
+# A worker that is killed while a keeper runs a task for it, and another process.
 WORKER = """
 import asyncio, os, signal, subprocess, sys
 from pathlib import Path

@@ -26,6 +26,7 @@ from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
 from hetuflow_agent.keeper.turns import TOGETHER, News
+from hetuflow_agent.processes import processes as handing_over
 from hetuflow_agent.processes.command import Command, Exit, exit_of
 from hetuflow_agent.processes.processes import Child, Processes
 from hetuflow_agent.runner.classify import classify
@@ -456,7 +457,8 @@ async def test_what_no_agent_claims_is_ended_and_forgotten(folder: Path) -> None
         await wait_until_async(lambda: gone(pid))
 
 
-async def test_told_to_end_it_ends_everything_and_goes(folder: Path) -> None:
+async def test_told_to_end_it_ends_everything_and_goes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handing_over, "_LAST_GRACE", 0.1)
     async with agent(folder, end=True) as processes:
         pid = await running(processes.spawn(command(folder, "trap '' TERM; while :; do sleep 0.1; done")))
         keeper = pid_of(processes)
