@@ -300,6 +300,8 @@ class Agent(AgentSummary, frozen=True):
     executors: list[str] = []
     # Users of its host that tasks may run as, beside its own.
     run_as: list[str] = []
+    # What tasks that ask for some may take together: {cpu, memory in bytes, gpu}.
+    resources: dict[str, float] | None = None
     # How tasks are held to what they ask for: {memory: cgroup or rlimit, cpu: cgroup, affinity or null}.
     limit_means: dict[str, str | None] | None = None
     created_at: datetime | None = None

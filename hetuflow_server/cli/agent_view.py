@@ -36,6 +36,7 @@ def agent_details(agent: AgentDetail) -> list[Block]:
         ("taints", ", ".join(agent.taints) or None),
         ("executors", ", ".join(agent.executors) or None),
         ("runs tasks as", ", ".join(agent.run_as) or None),
+        ("resources", _resources(agent.resources)),
         ("limits", _limits(agent.limit_means)),
         ("host", _host(agent.host_usage)),
         ("version", agent.version),
@@ -121,6 +122,13 @@ def _task_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
         for one in tasks
     ]
     return Table(columns, rows)
+
+
+def _resources(amounts: Mapping[str, float] | None) -> str | None:
+    if not amounts or not any(amounts.values()):
+        return None
+    said = [f"cpu {amounts['cpu']:g}", f"memory {amounts['memory'] / 1024**3:.1f} GiB"]
+    return ", ".join([*said, f"gpu {amounts['gpu']:g}"] if amounts["gpu"] else said)
 
 
 def _limits(means: Mapping[str, str | None] | None) -> str | None:

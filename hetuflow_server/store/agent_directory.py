@@ -149,5 +149,6 @@ def _fields(row: Mapping[str, Any]) -> dict[str, Any]:
         "pools": said.pools,
         "executors": said.executors,
         "run_as": said.run_as,
+        "resources": msgspec.structs.asdict(said.resources),
         "limit_means": None if said.limit_means is None else msgspec.structs.asdict(said.limit_means),
     }

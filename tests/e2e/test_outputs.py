@@ -77,6 +77,7 @@ def test_how_busy_the_host_is_comes_with_heartbeats(system: System) -> None:
     assert found["memory_total"] > found["memory_available"] > 0
     assert found.keys() == {"cpu_percent", "load", "memory_total", "memory_available", "disk_free"}
     shown = run([*HETUFLOW, "agent", "get", "worker"], env=system.environment())
+    assert re.search(r"resources: +cpu [\d.]+, memory [\d.]+ GiB\n", shown.stdout)
     assert re.search(
         r"host: +cpu \d+ %, load [\d.]+, [\d.]+ of [\d.]+ GiB memory free, [\d.]+ GiB disk", shown.stdout
     )
