@@ -16,6 +16,7 @@ from hetuflow_core.errors import HostBlocked, PortTaken
 from hetuflow_core.runtime.descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
 from hetuflow_server.http.tls import ServerTls
+from hetuflow_server.http.whole_answers import Protocol
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 
@@ -107,6 +108,7 @@ class HttpServer:
         self._server = _Server(
             uvicorn.Config(
                 app,
+                http=Protocol,
                 lifespan="off",
                 log_config=None,
                 access_log=False,
