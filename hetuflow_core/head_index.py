@@ -40,15 +40,19 @@ class HeadIndex:
     def replace(self, heads: Iterable[Head]) -> None:
         """Say what waits, all of it; what was without room is ready again."""
         found = set(heads)
-        for head in self._all - found:
-            self._all.discard(head)
-            self._full.pop(head, None)
-            self._unplace(head)
+        self.remove(self._all - found)
         for head in self._full:
             self._place(head)
         self._full = {}
         for head in found - self._all:
             self.add(head)
+
+    def remove(self, heads: Iterable[Head]) -> None:
+        """Nothing waits in these any more."""
+        for head in heads:
+            self._all.discard(head)
+            self._full.pop(head, None)
+            self._unplace(head)
 
     def pick(
         self, namespaces: Collection[int], most: int, takers: Callable[[Head], int | None]

@@ -194,6 +194,7 @@ class Dispatcher:
     async def _round(self) -> bool:
         """Deal what there is; return whether another round may find more."""
         began = self._clock.monotonic()
+        self._heads.begin_round()
         newcomers = self._waiting.newcomers()
         # What is reserved here may be forgotten by a crash: its start would then be refused.
         async with self._database.transaction(Lane.FORGETFUL) as connection:
@@ -256,7 +257,11 @@ class Dispatcher:
         counts = Counter([one.namespace_id for one in reserved if one is not None])
         for namespace_id, count in counts.items():
             self._heads.shares.charge(namespace_id, count)
-        self._next_due = await queue.next_due(connection, heads) if heads and not rows else None
+        self._next_due = None
+        if heads and not rows:
+            self._next_due = await queue.next_due(connection, heads)
+            if self._next_due is None:
+                self._heads.note_empty(heads)
         return dealt, bool(admission.refused)
 
     async def _jobs_of(self, connection: Connection, rows: Sequence[Claimable]) -> dict[UUID, RunningJob]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from hetuflow_core.fairness import Head, StrideShares
 from hetuflow_core.head_index import HeadIndex
 from hetuflow_core.runtime.clock import Clock
@@ -17,6 +19,8 @@ class KnownHeads:
         self._believed_seconds = believed_seconds
         # Those told of since the last read began.
         self._told: dict[Head, None] = {}
+        # Those told of since the round under way began.
+        self._fresh: set[Head] = set()
         # Classes that were named and not read yet.
         self._unread: set[int] = set()
         self._known_until = 0.0
@@ -27,8 +31,17 @@ class KnownHeads:
     def add(self, head: Head) -> None:
         """Note that there is work here, without asking the database."""
         self.index.add(head)
+        self._fresh.add(head)
         self._told[head] = None
         self._unread.add(head.placement_id)
+
+    def begin_round(self) -> None:
+        """From now on the database may not show what is told of."""
+        self._fresh = set()
+
+    def note_empty(self, heads: Iterable[Head]) -> None:
+        """Nothing waited in these when the round looked: they are not looked at until something comes."""
+        self.index.remove([head for head in heads if head not in self._fresh])
 
     def forget(self) -> None:
         """Read them again before the next claim: work has come, and nobody said where."""

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
@@ -23,8 +24,9 @@ from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.settings import ServerSettings
+from hetuflow_server.store import claim_transitions, queue
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints, Topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, Topic, head_topic, namespace_topic
 from hetuflow_server.stream.relay import Relay
 from tests.support.dispatching import BACKLOG, Bench, dispatching
 from tests.support.waiting import wait_until_async
@@ -103,6 +105,49 @@ async def test_a_row_dealt_while_its_asker_was_going_is_not_lost(bench: Bench, h
             outcome = await bench.dispatcher.ask(bench.asker(namespace), 20)
         assert len(outcome.claimed) == 1, f"after {turns} turns"
         assert bench.count("reserved") == taken, "and nobody holds another"
+
+
+async def test_a_head_that_is_empty_is_not_asked_again_until_something_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    namespace, looks = bench.namespace(100), list[object]()
+    lock = claim_transitions.lock_claimable
+
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        looks.append(arguments)
+        return await lock(*arguments, **options)
+
+    monkeypatch.setattr(claim_transitions, "lock_claimable", noted)
+    bench.fill(namespace, 1)
+    bench.hints.give([namespace_topic(namespace)])
+    assert len((await bench.dispatcher.ask(bench.asker(namespace), 20)).claimed) == 1
+    for _ in range(5):
+        assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    assert len(looks) == 2, "the one that found it, and the one that found no more"
+    bench.fill(namespace, 1)
+    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    assert len((await bench.dispatcher.ask(bench.asker(namespace), 20)).claimed) == 1
+
+
+async def test_what_comes_while_its_head_is_found_empty_is_not_overlooked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Committed and told of after the database was asked, before the answer was there."""
+    namespace, next_due, coming = bench.namespace(100), queue.next_due, [1]
+
+    async def meanwhile(*arguments: Any) -> Any:
+        found = await next_due(*arguments)
+        if coming:
+            bench.fill(namespace, coming.pop())
+            bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+        return found
+
+    # The heads have been read: from now on only what is told of is looked at.
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    monkeypatch.setattr(queue, "next_due", meanwhile)
+    dealt = await asyncio.wait_for(bench.dispatcher.ask(bench.asker(namespace), 60), 30)
+    assert (coming, len(dealt.claimed)) == ([], 1)
 
 
 async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None:

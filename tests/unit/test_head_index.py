@@ -100,6 +100,7 @@ steps = st.lists(
     st.tuples(st.just("add"), heads)
     | st.tuples(st.just("replace"), st.lists(heads, max_size=8))
     | st.tuples(st.just("full"), heads)
+    | st.tuples(st.just("empty"), heads)
     | st.tuples(st.just("comes"), st.sets(st.integers(1, 4))),
     max_size=20,
 )
@@ -124,6 +125,9 @@ def test_no_head_that_somebody_may_take_is_ever_forgotten(story: list[tuple[str,
             case "full", Head() as head if head in index.pick({1, 2}, 64, takers):
                 index.note_full([head])
                 full.add(head)
+            case "empty", Head() as head:
+                index.remove([head])
+                there, full = there - {head}, full - {head}
             case "comes", set() as classes:
                 able.update(classes)
                 for namespace in (1, 2):
