@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -100,11 +101,15 @@ class Reporting:
             by_kind[type(report)].append(report)
         starts, releases, finishes = by_kind.values()
         _check(finishes)
-        answers = {
-            m.Start: iter(await self._starting.ask(starts) if starts else ()),
-            m.Release: iter(await self._release(releases, credential) if releases else ()),
-            m.Finish: iter(await self._finishing.ask((session.id, finishes)) if finishes else ()),
-        }
+        ending = (session.id, finishes)
+        released: Outcomes = []
+        if starts and finishes and not releases and _apart(starts, finishes):
+            started, ended = await asyncio.gather(self._starting.ask(starts), self._finishing.ask(ending))
+        else:
+            started = await self._starting.ask(starts) if starts else []
+            released = await self._release(releases, credential) if releases else []
+            ended = await self._finishing.ask(ending) if finishes else []
+        answers = {m.Start: iter(started), m.Release: iter(released), m.Finish: iter(ended)}
         results = [m.ReportResult(r.instance_id, next(answers[type(r)])) for r in asked.reports]
         return m.ReportsTaken(ids.milliseconds(self._clock.now()), results)
 
@@ -205,6 +210,11 @@ class Reporting:
     def _late(self, report: m.Finish) -> tuple[UUID, UUID, UUID, str]:
         new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
         return new, report.instance_id, report.token, msgspec.json.encode(report).decode()
+
+
+def _apart(starts: Iterable[m.Start], finishes: Iterable[m.Finish]) -> bool:
+    """Whether nothing is said to have begun and ended at once: that has to be taken in this order."""
+    return {start.instance_id for start in starts}.isdisjoint(finish.instance_id for finish in finishes)
 
 
 def _check_progress(progress: Sequence[m.Progress]) -> None:

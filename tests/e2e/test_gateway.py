@@ -152,6 +152,22 @@ def test_start_needs_the_token_and_may_be_said_twice(lone_server: System, agent:
     assert agent.report(right, right) == [OK, OK]
 
 
+def test_starts_and_ends_of_one_batch_are_each_answered(lone_server: System, agent: HandAgent) -> None:
+    job = lone_server.apply(**QUICK)
+    for _ in range(2):
+        lone_server.client.run(job.id)
+    first, second = agent.poll(2).assignments
+    assert agent.start(first) is OK
+    end_first = m.Finish(first.instance_id, first.token, InstanceStatus.SUCCEEDED)
+    end_second = m.Finish(second.instance_id, second.token, InstanceStatus.SUCCEEDED)
+    start = m.Start(second.instance_id, second.token)
+    assert agent.report(end_first, start) == [OK, OK]
+    # One that has ended before it has begun is not begun: starts come first, wherever they stand.
+    assert agent.report(end_second, start) == [OK, OK]
+    assert agent.report(start) == [STALE]
+    assert {lone_server.client.task(one.task_id).status for one in (first, second)} == {"succeeded"}
+
+
 def test_a_release_spends_nothing(lone_server: System, agent: HandAgent) -> None:
     task, one = begin(lone_server, agent)
     assert agent.report(m.Release(one.instance_id, one.token)) == [OK]
