@@ -245,6 +245,8 @@ class Leader(msgspec.Struct, frozen=True):
 class Namespace(msgspec.Struct, frozen=True):
     name: str
     weight: int
+    # A duration; None: 5 minutes. For work whose job says none of its own.
+    lease: str | None
     labels: dict[str, str]
     created_at: datetime
     updated_at: datetime
@@ -263,12 +265,15 @@ class NamespaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     weight: int = 100
     labels: dict[str, str] = {}
+    lease: str | None = None
 
 
 class NamespaceChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # What is not given stays as it is.
     weight: int | None = None
     labels: dict[str, str] | None = None
+    # None takes it away.
+    lease: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BindRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

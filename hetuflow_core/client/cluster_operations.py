@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from uuid import UUID
 
+from msgspec import UNSET, UnsetType
+
 from hetuflow_core.client.calling import get, pages, post, segment, send
 from hetuflow_core.client.exchange import Plan, Stream
 from hetuflow_core.resources import (
@@ -42,18 +44,25 @@ def namespace(name: str) -> Plan[Namespace]:
 
 
 def create_namespace(
-    name: str, *, weight: int = 100, labels: Mapping[str, str] | None = None
+    name: str, *, weight: int = 100, labels: Mapping[str, str] | None = None, lease: str | None = None
 ) -> Plan[Namespace]:
     """Make a namespace; `Conflict` if there is one already."""
-    request = NamespaceRequest(name, weight, dict(labels or {}))
+    request = NamespaceRequest(name, weight, dict(labels or {}), lease)
     return (yield from post("/namespaces", request, Namespace))
 
 
 def set_namespace(
-    name: str, *, weight: int | None = None, labels: Mapping[str, str] | None = None
+    name: str,
+    *,
+    weight: int | None = None,
+    labels: Mapping[str, str] | None = None,
+    lease: str | UnsetType | None = UNSET,
 ) -> Plan[Namespace]:
-    """Change the weight, or replace the labels; what is None stays."""
-    change = NamespaceChange(weight, None if labels is None else dict(labels))
+    """Change the weight or the lease, or replace the labels; what is not given stays.
+
+    `lease=None` takes the lease away: the default counts again.
+    """
+    change = NamespaceChange(weight, None if labels is None else dict(labels), lease)
     return (yield from send("PATCH", f"/namespaces/{segment(name)}", Namespace, change, repeatable=True))
 
 

@@ -53,6 +53,7 @@ def to_document(spec: Document) -> dict[str, Any]:
             "kind": spec.kind.value,
             "name": spec.name,
             "weight": spec.weight,
+            "lease": _optional_duration(spec.lease),
             "labels": dict(spec.labels),
         }
     document: dict[str, Any] = {
@@ -92,7 +93,7 @@ def _settings(spec: JobSpec) -> dict[str, Any]:
         "placement": canonical_requirements(spec.placement),
         "kill_grace": format_duration(spec.kill_grace),
         "on_lost": spec.on_lost.value,
-        "lease": format_duration(spec.lease),
+        "lease": _optional_duration(spec.lease),
         "skip_exit_codes": list(spec.skip_exit_codes),
     }
 

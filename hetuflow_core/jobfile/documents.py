@@ -271,7 +271,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     placement: Requirements = Requirements()
     kill_grace: timedelta = DEFAULT_KILL_GRACE
     on_lost: OnLost = OnLost.KILL
-    lease: timedelta = DEFAULT_LEASE
+    lease: timedelta | None = None  # that of its namespace
     skip_exit_codes: tuple[int, ...] = ()
     schedules: tuple[ScheduleSpec, ...] = ()
 
@@ -294,6 +294,7 @@ class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     weight: int = DEFAULT_WEIGHT
+    lease: timedelta | None = None  # DEFAULT_LEASE; for jobs that say none of their own
     labels: dict[str, str] = {}
 
 

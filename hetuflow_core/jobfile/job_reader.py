@@ -22,7 +22,13 @@ from hetuflow_core.jobfile.run_reader import read_run
 from hetuflow_core.jobfile.schedule_reader import read_schedules
 from hetuflow_core.jobfile.template_reader import read_template
 from hetuflow_core.jobfile.unsupported import supported
-from hetuflow_core.jobfile.work_reader import NODE_WORK_KEYS, read_long_duration, read_priority, read_work
+from hetuflow_core.jobfile.work_reader import (
+    NODE_WORK_KEYS,
+    read_lease,
+    read_long_duration,
+    read_priority,
+    read_work,
+)
 from hetuflow_core.limits import MOST_CONCURRENT
 from hetuflow_core.schedule import ScheduleSpec
 
@@ -31,7 +37,7 @@ JOB_KEYS: Final = (
     *("timeout", "deadline", "retry", "concurrency", "limits", "placement", "kill_grace", "on_lost"),
     *("lease", "skip_exit_codes", "schedules"),
 )
-NAMESPACE_KEYS: Final = ("kind", "name", "weight", "labels")
+NAMESPACE_KEYS: Final = ("kind", "name", "weight", "lease", "labels")
 
 FLOWS_END: Final = "a flow ends, so nothing can keep it running: give it no daemon."
 _MOST_WEIGHT: Final = 10_000
@@ -43,8 +49,9 @@ def read_namespace(given: Given) -> NamespaceSpec | None:
         return None
     name = section.require("name", read_name, "name the namespace")
     weight = section.read("weight", lambda given: given.integer(1, _MOST_WEIGHT), DEFAULT_WEIGHT)
+    lease = section.read("lease", read_lease, None)
     labels: dict[str, str] = section.read("labels", Given.labels, {})
-    return NamespaceSpec(name=name, weight=weight, labels=labels) if name else None
+    return NamespaceSpec(name=name, weight=weight, lease=lease, labels=labels) if name else None
 
 
 def read_job(given: Given, unsupported: Mapping[str, str]) -> JobSpec | None:

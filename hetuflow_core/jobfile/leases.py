@@ -17,5 +17,6 @@ def outage_survived() -> str:
     lease, survived = format_duration(DEFAULT_LEASE), format_duration(DEFAULT_LEASE * SURVIVED)
     return (
         f"running work survives an outage of all servers of up to {survived}, {SURVIVED} of the default "
-        f"lease of {lease}: jobs set `lease`, or `on_lost: continue`, to survive a longer one"
+        f"lease of {lease}: namespaces and jobs set `lease`, or jobs `on_lost: continue`, to survive a "
+        "longer one"
     )

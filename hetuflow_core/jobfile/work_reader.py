@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
-from hetuflow_core.jobfile.documents import DEFAULT_KILL_GRACE, DEFAULT_LEASE, OnLost
+from hetuflow_core.jobfile.documents import DEFAULT_KILL_GRACE, OnLost
 from hetuflow_core.jobfile.given import Given, Section, each
 from hetuflow_core.jobfile.limit_reader import read_scope
 from hetuflow_core.jobfile.placement_reader import read_requirements
@@ -44,15 +44,17 @@ def read_work(section: Section, unsupported: Mapping[str, str]) -> dict[str, Any
             "kill_grace", lambda given: given.duration(timedelta(0), _LONGEST_GRACE), DEFAULT_KILL_GRACE
         ),
         "on_lost": section.read("on_lost", lambda given: given.choice(OnLost), OnLost.KILL),
-        "lease": section.read(
-            "lease", lambda given: given.duration(_SHORTEST_LEASE, _LONGEST_LEASE), DEFAULT_LEASE
-        ),
+        "lease": section.read("lease", read_lease, None),
         "skip_exit_codes": skip_exit_codes,
     }
 
 
 def read_long_duration(given: Given) -> timedelta | None:
     return given.duration(_MOMENT, _YEAR)
+
+
+def read_lease(given: Given) -> timedelta | None:
+    return given.duration(_SHORTEST_LEASE, _LONGEST_LEASE)
 
 
 def read_priority(given: Given) -> int | None:

@@ -78,7 +78,7 @@ async def change_namespace(
     principal: NamedDependency[Principal],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
-    """Change its weight or replace its labels; what is not given stays."""
+    """Change its weight or lease, or replace its labels; what is not given stays, a null lease goes."""
     return await namespaces.change(principal, name, data)
 
 

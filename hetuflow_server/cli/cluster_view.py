@@ -41,6 +41,7 @@ def namespace_table(namespaces: Sequence[Namespace]) -> Table:
     columns = [
         Column("NAMESPACE"),
         Column("WEIGHT", Kind.NUMBER),
+        Column("LEASE"),
         Column("CLAIMS/S", Kind.NUMBER),
         Column("SERVER", Kind.ID),
         Column("HOSTNAME"),
@@ -51,6 +52,7 @@ def namespace_table(namespaces: Sequence[Namespace]) -> Table:
         [
             one.name,
             one.weight,
+            one.lease,
             f"{one.load:.1f}",
             str(one.server_id) if one.server_id else None,
             one.hostname,
@@ -66,6 +68,7 @@ def namespace_details(namespace: Namespace) -> list[Block]:
     entries: list[tuple[str, Cell]] = [
         ("name", namespace.name),
         ("weight", namespace.weight),
+        ("lease", namespace.lease),
         ("labels", _labels(namespace) or None),
         ("server", str(namespace.server_id) if namespace.server_id else "not bound yet"),
         ("hostname", namespace.hostname),

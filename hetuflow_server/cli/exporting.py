@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hetuflow_core.client import Hetuflow
+from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Denied
 from hetuflow_core.jobfile import Kind, LimitSpec, NamespaceSpec, WebhookSpec, to_document
 from hetuflow_core.jobfile.shortening import shortened_document
@@ -116,6 +117,7 @@ def namespaces_of(namespaces: Iterable[Namespace]) -> Iterator[Exported]:
     """Those that are not as every server has them."""
     plain = NamespaceSpec(name="default")
     for one in namespaces:
-        spec = NamespaceSpec(name=one.name, weight=one.weight, labels=one.labels)
+        lease = None if one.lease is None else parse_duration(one.lease)
+        spec = NamespaceSpec(name=one.name, weight=one.weight, lease=lease, labels=one.labels)
         if spec != plain:
             yield Exported(Kind.NAMESPACE, None, one.name, shortened_document(to_document(spec)))

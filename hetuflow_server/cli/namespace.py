@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import click
+from msgspec import UNSET
 
 from hetuflow_core.resources import Namespace
 from hetuflow_server.cli.cluster_view import namespace_details, namespace_table
@@ -20,6 +21,11 @@ _label_option = click.option(
     multiple=True,
     metavar="NAME=VALUE",
     help="A label; may be given several times.",
+)
+_lease_option = click.option(
+    "--lease",
+    metavar="DURATION",
+    help="How long an agent that is not heard of keeps work, such as 10m, unless the job says.",
 )
 
 
@@ -56,31 +62,53 @@ def get_namespace(invocation: Invocation, name: str) -> None:
 @namespace_group.command("create")
 @click.argument("name")
 @click.option("--weight", type=_weight, default=100, show_default=True, help="Its share of the claims.")
+@_lease_option
 @_label_option
 @server_command
-def create_namespace(invocation: Invocation, name: str, weight: int, labels: Sequence[str]) -> None:
+def create_namespace(
+    invocation: Invocation, name: str, weight: int, lease: str | None, labels: Sequence[str]
+) -> None:
     """Make a namespace.
 
     Example: hetuflow namespace create team-a --weight 200 -l cost-centre=42
     """
     with invocation.client() as client:
-        _show(invocation, client.create_namespace(name, weight=weight, labels=parse_labels(labels)))
+        made = client.create_namespace(name, weight=weight, labels=parse_labels(labels), lease=lease)
+        _show(invocation, made)
 
 
 @namespace_group.command("set")
 @click.argument("name")
 @click.option("--weight", type=_weight, help="Its share of the claims.")
+@_lease_option
+@click.option("--no-lease", is_flag=True, help="Take its lease away: the default of 5 minutes counts again.")
 @_label_option
 @server_command
-def set_namespace(invocation: Invocation, name: str, weight: int | None, labels: Sequence[str]) -> None:
-    """Change a namespace's weight, or replace its labels.
+def set_namespace(
+    invocation: Invocation,
+    name: str,
+    weight: int | None,
+    lease: str | None,
+    no_lease: bool,
+    labels: Sequence[str],
+) -> None:
+    """Change a namespace's weight or lease, or replace its labels.
 
-    Example: hetuflow namespace set team-a --weight 300
+    A lease counts for what is created from then on, where the job says none of its own.
+
+    Example: hetuflow namespace set team-a --weight 300 --lease 10m
     """
-    if weight is None and not labels:
-        raise click.UsageError("Say what to change: --weight or --label.")
+    if lease is not None and no_lease:
+        raise click.UsageError("--lease and --no-lease exclude each other.")
+    if weight is None and lease is None and not no_lease and not labels:
+        raise click.UsageError("Say what to change: --weight, --lease, --no-lease or --label.")
     with invocation.client() as client:
-        changed = client.set_namespace(name, weight=weight, labels=parse_labels(labels) if labels else None)
+        changed = client.set_namespace(
+            name,
+            weight=weight,
+            labels=parse_labels(labels) if labels else None,
+            lease=UNSET if lease is None and not no_lease else lease,
+        )
         _show(invocation, changed)
 
 

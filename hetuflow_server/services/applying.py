@@ -41,7 +41,7 @@ from hetuflow_server.services.json_paths import field_changes
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.webhooks import Webhooks, apply_webhooks
-from hetuflow_server.store import jobs as job_store
+from hetuflow_server.store import jobs as job_store, namespaces as namespace_store
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
@@ -193,9 +193,9 @@ class Applying:
 
 
 async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> AppliedDocument:
-    before = await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
+    before = await namespace_store.upsert(connection, spec)
     document = to_document(spec)
-    was = None if before is None else {**document, "weight": before.weight, "labels": before.labels}
+    was = None if before is None else to_document(before)
     fields = [] if was is None else field_changes(was, document)
     action = ApplyAction.CREATED if before is None else ApplyAction.CHANGED
     if before is not None and not fields:

@@ -13,6 +13,7 @@ from hetuflow_core.durations import parse_duration
 from hetuflow_core.schedule import Overlap, ScheduleSpec
 from hetuflow_core.states import HeldReason
 from hetuflow_server.store.records import NewInstance, NewTask
+from hetuflow_server.store.work_leases import lease_of_work
 
 
 class Firing(Protocol):
@@ -31,7 +32,11 @@ class Firing(Protocol):
     @property
     def priority(self) -> int: ...
     @property
-    def lease(self) -> str | None: ...  # None: the job is a flow
+    def lease(self) -> str | None: ...  # None: that of the namespace
+    @property
+    def namespace_lease_ms(self) -> int: ...
+    @property
+    def is_flow(self) -> bool: ...
     @property
     def deadline(self) -> str | None: ...
 
@@ -114,10 +119,16 @@ def mould_of(row: Firing, spec: ScheduleSpec, params: str) -> Mould:
         schedule_id=row.id,
         params=params,
         priority=row.priority if spec.priority is None else spec.priority,
-        lease_ms=None if row.lease is None else _duration(row.lease) // timedelta(milliseconds=1),
+        lease_ms=_lease_ms(row),
         deadline=None if row.deadline is None else _duration(row.deadline),
         waits=spec.overlap is not Overlap.ALLOW,
     )
+
+
+def _lease_ms(row: Firing) -> int | None:
+    if row.is_flow:
+        return None
+    return row.namespace_lease_ms if row.lease is None else lease_of_work(_duration(row.lease))
 
 
 @lru_cache(maxsize=1_024)

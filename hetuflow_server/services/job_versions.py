@@ -22,6 +22,7 @@ from hetuflow_core.states import HeldReason
 from hetuflow_core.templates import has_expression, render, render_value
 from hetuflow_server.store import jobs as job_store, placements
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.work_leases import lease_of_work
 
 _MOST_CACHED = 10_000
 
@@ -83,8 +84,8 @@ class JobVersion:
 
     @property
     def lease_ms(self) -> int | None:
-        """None for a flow, which no agent runs."""
-        return None if self.is_flow else self.spec.lease // timedelta(milliseconds=1)
+        """As new instances take it; None for a flow, which no agent runs."""
+        return None if self.is_flow else lease_of_work(self.spec.lease)
 
     @property
     def held_at_first(self) -> HeldReason | None:

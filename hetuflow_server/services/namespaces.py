@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from uuid import UUID
 
+from msgspec import UnsetType
+
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document, to_document
 from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest
 from hetuflow_server.services.principals import Principal
-from hetuflow_server.store import access as access_store, bindings, jobs as job_store, namespaces as store
+from hetuflow_server.store import access as access_store, bindings, namespaces as store
 from hetuflow_server.store.bindings import LiveServer
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_change
@@ -36,11 +38,11 @@ class Namespaces:
 
     async def create(self, principal: Principal, asked: NamespaceRequest) -> Namespace:
         """Make a namespace; the rules are those of a document of kind `namespace`."""
-        spec = _checked(asked.name, asked.weight, asked.labels)
+        spec = _checked(asked.name, asked.weight, asked.lease, asked.labels)
         async with self._database.transaction() as connection:
-            if not await store.create(connection, spec.name, spec.weight, spec.labels):
+            if not await store.create(connection, spec):
                 raise Conflict(
-                    f"There is a namespace {spec.name} already: change its weight or labels.",
+                    f"There is a namespace {spec.name} already: change its weight, lease or labels.",
                     code="namespace.exists",
                 )
             note_change("namespace", spec.name, spec.name, after=to_document(spec))
@@ -52,11 +54,12 @@ class Namespaces:
             spec = _checked(
                 name,
                 known.weight if asked.weight is None else asked.weight,
+                known.lease if isinstance(asked.lease, UnsetType) else asked.lease,
                 known.labels if asked.labels is None else asked.labels,
             )
-            await job_store.upsert_namespace(connection, spec.name, spec.weight, spec.labels)
-            before = to_document(_checked(name, known.weight, known.labels))
-            note_change("namespace", name, name, before=before, after=to_document(spec))
+            await store.upsert(connection, spec)
+            before = _checked(name, known.weight, known.lease, known.labels)
+            note_change("namespace", name, name, before=to_document(before), after=to_document(spec))
             return await self._find(connection, principal, name)
 
     async def bind(self, principal: Principal, name: str, asked: BindRequest) -> Namespace:
@@ -95,8 +98,8 @@ class Namespaces:
         return found[0]
 
 
-def _checked(name: str, weight: int, labels: Mapping[str, str]) -> NamespaceSpec:
-    document = {"name": name, "weight": weight, "labels": dict(labels)}
+def _checked(name: str, weight: int, lease: str | None, labels: Mapping[str, str]) -> NamespaceSpec:
+    document = {"name": name, "weight": weight, "lease": lease, "labels": dict(labels)}
     specs = load_documents([raw_document(document)], kind=Kind.NAMESPACE)
     return next(spec for spec in specs if isinstance(spec, NamespaceSpec))
 

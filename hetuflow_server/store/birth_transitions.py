@@ -9,6 +9,7 @@ from uuid import UUID
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.records import NewInstance, NewTask
+from hetuflow_server.store.work_leases import OF_NAMESPACE, lease_of_namespace
 
 _NEW_TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
@@ -27,14 +28,19 @@ FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id
        deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index, flow_context)
 ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
 
-_NEW_INSTANCES = """
-{keys}INSERT INTO sched_task_instance
+# Read with the rows it is for, so that a change of it counts for all that are made afterwards.
+_LEASE = f"""
+CASE n.lease_ms WHEN {OF_NAMESPACE} THEN {lease_of_namespace("n.namespace_id")} ELSE n.lease_ms END"""
+
+_NEW_INSTANCES = f"""
+{{keys}}INSERT INTO sched_task_instance
   (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
    due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
    status, held_reason)
 SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
-       CASE WHEN {held} IS NULL THEN 'pending' ELSE 'held' END, {held}
+       fire_at, due_at, {_LEASE},
+       concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
+       CASE WHEN {{held}} IS NULL THEN 'pending' ELSE 'held' END, {{held}}
 FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
             %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
             %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
@@ -44,7 +50,7 @@ FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(
   AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
        fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason, slot,
        flow_run_id)
-WHERE {condition}
+WHERE {{condition}}
 ON CONFLICT (id) DO NOTHING"""
 
 # Locked, so that whoever gives a key back waits for this row to be there, and then releases it.

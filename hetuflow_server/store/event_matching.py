@@ -16,6 +16,7 @@ import msgspec
 from hetuflow_core.events.deciding import Collected, Outcome, Window
 from hetuflow_server.store.columns import Int, SmallInt, transpose
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.work_leases import lease_of_namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ class WaitingSchedule:
     # JSON.
     params: str
     priority: int
-    # None: the job is a flow.
+    # None: that of the namespace.
     lease: str | None
+    namespace_lease_ms: int
+    is_flow: bool
     deadline: str | None
     # Whether its tasks count under a concurrency key.
     keyed: bool
@@ -90,10 +93,11 @@ WITH todo AS MATERIALIZED (
 SELECT t.event_id AS id, e.namespace_id, e.name, e.payload, e.key, e.depth, e.created_at
 FROM todo t LEFT JOIN sched_event e ON e.id = t.event_id ORDER BY t.event_id"""
 
-_SCHEDULE = """
+_SCHEDULE = f"""
 SELECT s.id, s.namespace_id, s.job_id, s.name, (s.spec - 'name')::text AS spec, s.version,
        j.version AS job_version, v.placement_id, v.spec->>'params' AS params,
        (v.spec->>'priority')::smallint AS priority, v.spec->>'lease' AS lease,
+       {lease_of_namespace("s.namespace_id")} AS namespace_lease_ms, v.spec->'flow' IS NOT NULL AS is_flow,
        v.spec->>'deadline' AS deadline, v.spec->'concurrency'->>'key' IS NOT NULL AS keyed
 FROM sched_schedule s JOIN sched_job j ON j.id = s.job_id AND j.enabled AND j.deleted_at IS NULL
 JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version

@@ -262,33 +262,6 @@ async def change_jobs(connection: Connection, jobs: Sequence[NewVersion], by: st
         await connection.exec_driver_sql(_NEW_VERSIONS, {**transpose(NewVersion, jobs), "by": by})
 
 
-@dataclass(frozen=True, slots=True)
-class NamespaceRow:
-    weight: int
-    labels: dict[str, str]
-
-
-async def upsert_namespace(
-    connection: Connection, name: str, weight: int, labels: dict[str, str]
-) -> NamespaceRow | None:
-    """Make a namespace this; return what it was, None if it is new."""
-    row = (
-        await connection.exec_driver_sql(
-            "SELECT weight, labels FROM sched_namespace WHERE name = %(name)s FOR UPDATE",
-            {"name": name},
-        )
-    ).one_or_none()
-    if row is None or (row.weight, row.labels) != (weight, labels):
-        await connection.exec_driver_sql(
-            "INSERT INTO sched_namespace (name, weight, labels) "
-            "VALUES (%(name)s, %(weight)s, %(labels)s::jsonb) "
-            "ON CONFLICT (name) DO UPDATE SET weight = excluded.weight, labels = excluded.labels, "
-            "updated_at = clock_timestamp()",
-            {"name": name, "weight": weight, "labels": _json(labels)},
-        )
-    return None if row is None else NamespaceRow(row.weight, row.labels)
-
-
 def _job_row(row: Any) -> JobRow:
     fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name
     return JobRow(**{**fields, "digest": bytes(fields["digest"])})

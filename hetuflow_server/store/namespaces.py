@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
+from hetuflow_core.durations import format_duration
+from hetuflow_core.jobfile import NamespaceSpec
 from hetuflow_core.resources import Namespace
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.namespace_load import RATE
 
+_MILLISECOND: Final = timedelta(milliseconds=1)
+
 _LIST = f"""
-SELECT n.name, n.weight, n.labels, n.created_at, n.updated_at, b.server_id, s.hostname, b.bound_at,
-       coalesce(b.pinned, false) AS pinned, b.pinned_to,
+SELECT n.name, n.weight, n.lease_ms, n.labels, n.created_at, n.updated_at, b.server_id, s.hostname,
+       b.bound_at, coalesce(b.pinned, false) AS pinned, b.pinned_to,
        coalesce(round(({RATE})::numeric, 3), 0)::float AS load
 FROM sched_namespace n LEFT JOIN sched_namespace_binding b ON b.namespace_id = n.id
 LEFT JOIN sched_server s ON s.id = b.server_id LEFT JOIN sched_namespace_load l ON l.namespace_id = n.id
@@ -25,9 +31,15 @@ SELECT count(*) FROM (
   SELECT FROM sched_namespace
   WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) LIMIT %(cap)s) counted"""
 
-_CREATE = """
-INSERT INTO sched_namespace (name, weight, labels) VALUES (%(name)s, %(weight)s, %(labels)s::jsonb)
-ON CONFLICT (name) DO NOTHING RETURNING id"""
+_INSERT = """
+INSERT INTO sched_namespace (name, weight, lease_ms, labels)
+VALUES (%(name)s, %(weight)s, %(lease_ms)s, %(labels)s::jsonb)
+ON CONFLICT (name) DO"""
+_CREATE = f"{_INSERT} NOTHING RETURNING id"
+_SET = f"""{_INSERT} UPDATE
+SET weight = excluded.weight, lease_ms = excluded.lease_ms, labels = excluded.labels,
+    updated_at = clock_timestamp()"""
+_LOCK = "SELECT name, weight, lease_ms, labels FROM sched_namespace WHERE name = %(name)s FOR UPDATE"
 
 
 async def list_namespaces(
@@ -35,16 +47,44 @@ async def list_namespaces(
 ) -> list[Namespace]:
     """Return namespaces by name, from behind `after`."""
     rows = await connection.exec_driver_sql(_LIST, {"names": names, "after": after, "limit": limit})
-    return [Namespace(**row._mapping) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
+    return [_shown(dict(row._mapping)) for row in rows]  # noqa: SLF001 - a row's public name for its dictionary
 
 
 async def count_namespaces(connection: Connection, names: Sequence[str] | None, cap: int) -> int:
     return int((await connection.exec_driver_sql(_COUNT, {"names": names, "cap": cap})).scalar_one())
 
 
-async def create(connection: Connection, name: str, weight: int, labels: Mapping[str, str]) -> bool:
+async def create(connection: Connection, spec: NamespaceSpec) -> bool:
     """Make a namespace; False when there is one of this name."""
-    made = await connection.exec_driver_sql(
-        _CREATE, {"name": name, "weight": weight, "labels": msgspec.json.encode(dict(labels)).decode()}
-    )
-    return made.first() is not None
+    return (await connection.exec_driver_sql(_CREATE, _values(spec))).first() is not None
+
+
+async def upsert(connection: Connection, spec: NamespaceSpec) -> NamespaceSpec | None:
+    """Make a namespace this; return what it was, None if it is new."""
+    row = (await connection.exec_driver_sql(_LOCK, {"name": spec.name})).one_or_none()
+    before = None
+    if row is not None:
+        before = NamespaceSpec(
+            name=row.name, weight=row.weight, lease=_duration(row.lease_ms), labels=row.labels
+        )
+    if before != spec:
+        await connection.exec_driver_sql(_SET, _values(spec))
+    return before
+
+
+def _values(spec: NamespaceSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "weight": spec.weight,
+        "lease_ms": None if spec.lease is None else spec.lease // _MILLISECOND,
+        "labels": msgspec.json.encode(spec.labels).decode(),
+    }
+
+
+def _shown(row: dict[str, Any]) -> Namespace:
+    lease = _duration(row.pop("lease_ms"))
+    return Namespace(**row, lease=None if lease is None else format_duration(lease))
+
+
+def _duration(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else milliseconds * _MILLISECOND

@@ -30,7 +30,7 @@ class NewInstance:
     priority: SmallInt
     fire_at: datetime
     due_at: datetime
-    # None: no agent runs it, a flow's run stands behind it.
+    # None: no agent runs it, a flow's run stands behind it. OF_NAMESPACE of `work_leases.py`: see there.
     lease_ms: Int | None
     # The scope of its `concurrency.key`; while that is taken it is held.
     concurrency_key: str | None = None

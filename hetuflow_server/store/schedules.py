@@ -13,6 +13,7 @@ import msgspec
 from hetuflow_core.schedule_resources import Schedule
 from hetuflow_server.store.columns import Int, transpose
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.work_leases import lease_of_namespace
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,10 @@ class DueSchedule(NamedTuple):
     # JSON.
     params: str
     priority: int
-    # None: the job is a flow.
+    # None: that of the namespace.
     lease: str | None
+    namespace_lease_ms: int
+    is_flow: bool
     deadline: str | None
     # Whether its tasks count under a concurrency key.
     keyed: bool
@@ -103,10 +106,11 @@ s.id, s.namespace_id, s.job_id, s.name, s.spec, s.enabled, s.version, s.cursor, 
 s.fired_count"""
 
 # Named by the index of what comes next: what is not due is not touched, however many there are.
-_DUE = """
+_DUE = f"""
 SELECT s.id, s.namespace_id, s.job_id, s.name, (s.spec - 'name')::text AS spec, s.version,
        s.next_fire_at, s.cursor, s.decided_until, s.fired_count, j.version AS job_version, v.placement_id,
        v.spec->>'params' AS params, (v.spec->>'priority')::smallint AS priority, v.spec->>'lease' AS lease,
+       {lease_of_namespace("s.namespace_id")} AS namespace_lease_ms, v.spec->'flow' IS NOT NULL AS is_flow,
        v.spec->>'deadline' AS deadline, v.spec->'concurrency'->>'key' IS NOT NULL AS keyed
 FROM (
   SELECT * FROM sched_schedule

@@ -163,15 +163,23 @@ def test_the_life_of_a_namespace(lone_server: System, name: str) -> None:
     assert taken.value.code == "namespace.exists"
     assert client.set_namespace(name, weight=300).labels == {"team": "a"}
     assert client.set_namespace(name, labels={}).weight == 300
+    assert client.set_namespace(name, lease="600s").lease == "10m"
+    assert client.set_namespace(name, weight=300).lease == "10m"
     leader = client.leader().server
     assert leader is not None
     bound = wait_until(lambda: _bound(client, name), what="a server for the namespace")
     assert (bound.server_id, bound.hostname) == (leader.id, leader.hostname)
     assert name in [one.name for one in client.namespaces(page_size=1)]
-    for wrong in (lambda: client.create_namespace("No Name"), lambda: client.set_namespace(name, weight=0)):
+    for wrong in (
+        lambda: client.create_namespace("No Name"),
+        lambda: client.create_namespace(f"{name}x", lease="3s"),
+        lambda: client.set_namespace(name, weight=0),
+        lambda: client.set_namespace(name, lease="long"),
+    ):
         with pytest.raises(Invalid):
             wrong()
-    assert client.namespace(name).weight == 300
+    assert (client.namespace(name).weight, client.namespace(name).lease) == (300, "10m")
+    assert client.set_namespace(name, lease=None).lease is None
     with pytest.raises(NotFound) as missing:
         client.set_namespace(f"{name}x", weight=1)
     assert missing.value.code == "namespace.not_found"
@@ -230,11 +238,25 @@ def test_only_admins_of_everything_change_namespaces_and_keys_see_their_own(
 
 def test_the_commands(lone_server: System, name: str) -> None:
     code, out, _ = command(
-        lone_server, "namespace", "create", name, "--weight", "7", "-l", "team=a", "-o", "json"
+        lone_server,
+        "namespace",
+        "create",
+        name,
+        "--weight",
+        "7",
+        "--lease",
+        "90s",
+        "-l",
+        "team=a",
+        "-o",
+        "json",
     )
-    assert (code, json.loads(out)["labels"]) == (0, {"team": "a"})
+    assert (code, json.loads(out)["labels"], json.loads(out)["lease"]) == (0, {"team": "a"}, "1m30s")
     code, out, _ = command(lone_server, "namespace", "set", name, "--weight", "9", "-q")
     assert (code, out) == (0, f"{name}\n")
+    assert lone_server.client.namespace(name).lease == "1m30s"
+    code, out, _ = command(lone_server, "namespace", "set", name, "--no-lease", "-o", "json")
+    assert (code, json.loads(out)["lease"], json.loads(out)["weight"]) == (0, None, 9)
     server = lone_server.client.leader().server
     assert server is not None
     code, out, _ = command(lone_server, "namespace", "bind", name, server.hostname)
@@ -247,7 +269,7 @@ def test_the_commands(lone_server: System, name: str) -> None:
     assert (code, f"{server.id}" in out, "live, leader" in out) == (0, True, True)
     code, out, err = command(lone_server, "namespace", "set", name)
     assert code != 0
-    assert "--weight or --label" in err
+    assert "--weight, --lease, --no-lease or --label" in err
     code, out, _ = command(lone_server, "status")
     assert (code, f"({server.url}), term" in out, str(server.id) in out) == (0, True, True)
 

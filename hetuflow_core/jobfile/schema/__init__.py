@@ -213,6 +213,7 @@ def _namespace() -> Schema:
         "kind": {"const": Kind.NAMESPACE.value},
         "name": NAME_TEXT,
         "weight": described(whole(1, 10_000), "Its share of the claims when agents are scarce."),
+        "lease": described(DURATION, "The lease of work whose job says none of its own."),
         "labels": labels(),
     }
     return mapping(keys, required=["kind", "name"])

@@ -46,6 +46,8 @@ namespace = Table(
     words("name"),
     # Its share of the claims when agents are scarce, relative to other namespaces.
     Column("weight", SmallInteger, nullable=False, server_default=text("100")),
+    # Of the instances created in it, unless their job says one; NULL: the default.
+    Column("lease_ms", Integer),
     json_object("labels"),
     created_now(),
     created_now("updated_at"),
@@ -54,6 +56,7 @@ namespace = Table(
     UniqueConstraint("name"),
     CheckConstraint(_NAME_RULE, name="name"),
     CheckConstraint("weight BETWEEN 1 AND 10000", name="weight"),
+    CheckConstraint("lease_ms >= 4000", name="lease"),
 )
 
 placement = Table(

@@ -142,7 +142,11 @@ jobs = st.fixed_dictionaries(
 )
 namespaces = st.fixed_dictionaries(
     {"kind": st.just("namespace"), "name": names},
-    optional={"weight": st.integers(1, 10_000), "labels": labels},
+    optional={
+        "weight": st.integers(1, 10_000),
+        "lease": st.integers(4_000, 7 * 86_400_000).map(lambda ms: f"{ms}ms"),
+        "labels": labels,
+    },
 )
 
 
@@ -186,7 +190,7 @@ SMALL = {"kind": "job", "name": "a", "run": {"command": ["true"]}}
     "same",
     [
         {"namespace": "default", "priority": 500, "timeout": None, "params": {}},
-        {"lease": "300s", "kill_grace": "0.5m"},
+        {"lease": None, "kill_grace": "0.5m"},
         {"retry": {"on": ["lost", "timed_out", "failed"], "delay": "10000ms", "rules": []}},
         {"placement": {"labels": {}, "tolerations": []}, "schedules": [], "limits": []},
         {"run": {"workdir": None, "env": {}, "command": ["true"]}},
@@ -217,7 +221,7 @@ def test_saying_the_default_another_way_changes_nothing(same: dict[str, Any]) ->
         {"retry": {"on": []}},
         {"kill_grace": "31s"},
         {"on_lost": "continue"},
-        {"lease": "301s"},
+        {"lease": "5m"},
         {"skip_exit_codes": [1]},
     ],
 )
@@ -250,6 +254,6 @@ def test_the_document_is_the_one_of_the_job_file() -> None:
         "placement": {},
         "kill_grace": "30s",
         "on_lost": "kill",
-        "lease": "5m",
+        "lease": None,
         "skip_exit_codes": [],
     }

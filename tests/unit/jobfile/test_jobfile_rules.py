@@ -75,7 +75,7 @@ def test_the_smallest_job_has_the_documented_defaults() -> None:
         placement=Requirements(),
         kill_grace=timedelta(seconds=30),
         on_lost=OnLost.KILL,
-        lease=timedelta(minutes=5),
+        lease=None,
         skip_exit_codes=(),
     )
 
@@ -315,6 +315,8 @@ def test_run_and_flow_exclude_each_other() -> None:
         ({"kind": "namespace"}, "", '"name" is missing: name the namespace.'),
         ({"kind": "namespace", "name": "a", "weight": 0}, "weight", "must be between 1 and 10000, not 0."),
         ({"kind": "namespace", "name": "a", "weigth": 1}, "weigth", 'did you mean "weight"?'),
+        ({"kind": "namespace", "name": "a", "lease": "3s"}, "lease", "must be between 4s and 7d, not 3s."),
+        ({"kind": "namespace", "name": "a", "lease": "4.0005s"}, "lease", "a whole number of milliseconds"),
     ],
 )
 def test_rules_of_documents(document: Any, field: str, message: str) -> None:
@@ -325,10 +327,10 @@ def test_rules_of_documents(document: Any, field: str, message: str) -> None:
 
 def test_namespaces() -> None:
     assert loaded(
-        "kind: namespace\nname: a\n---\nkind: namespace\nname: b\nweight: 10000\nlabels: {x: y}"
+        "kind: namespace\nname: a\n---\nkind: namespace\nname: b\nweight: 10000\nlease: 90s\nlabels: {x: y}"
     ) == [
-        NamespaceSpec(name="a", weight=100, labels={}),
-        NamespaceSpec(name="b", weight=10_000, labels={"x": "y"}),
+        NamespaceSpec(name="a", weight=100, lease=None, labels={}),
+        NamespaceSpec(name="b", weight=10_000, lease=timedelta(seconds=90), labels={"x": "y"}),
     ]
 
 

@@ -40,6 +40,7 @@ def short(document: dict[str, Any]) -> dict[str, Any]:
         {"kind": "limit", "name": "tool:a", "max": 3},
         {"kind": "calendar", "name": "c", "weekdays": ["sat"]},
         {"kind": "namespace", "name": "n"},
+        {"kind": "namespace", "name": "n", "lease": "10m"},
     ],
 )
 def test_what_is_short_stays_as_it_is(document: dict[str, Any]) -> None:
