@@ -97,6 +97,10 @@ class Dispatcher:
         """Wait up to `seconds` for something to do, one look at least; nothing is an answer too."""
         if self._stopped:
             return NOTHING
+        if (ghost := self._waiting.earlier(asker)) is not None:
+            # Broken off to ask this, which is known here a moment later: nobody would hear what it is given.
+            self._waiting.leave(ghost)
+            ghost.settle(NOTHING)
         self._waiting.enter(asker)
         if asker.free > 0:
             self._suitability.note([asker.facts])

@@ -85,6 +85,11 @@ class WaitingRoom:
         for takers in self._takers.values():
             takers.pop(asker, None)
 
+    def earlier(self, asker: Asker) -> Asker | None:
+        """Return the same request as it was asked before, if it still waits for work."""
+        same = (one for one in self._of_agent.get(asker.agent_id, ()) if one.request_id == asker.request_id)
+        return next(same, None)
+
     def note_look(self, askers: Collection[Asker]) -> None:
         """A round has looked for these."""
         for asker in askers:

@@ -211,6 +211,21 @@ async def test_a_request_that_may_be_a_repeated_one_gets_the_same_rows(bench: Be
     assert bench.pending() == 2
 
 
+async def test_work_goes_to_a_request_as_it_was_asked_last(bench: Bench) -> None:
+    """Its agent has broken it off to ask it anew, and the server does not know of that yet."""
+    namespace = bench.namespace(100)
+    asker = bench.asker(namespace)
+    broken_off = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(asker.looked.done, what="the first look")
+    again = Asker(asker.facts, asker.session_id, asker.request_id, asker.served, 10, 100, timedelta(0))
+    asking = asyncio.create_task(bench.dispatcher.ask(again, 30))
+    await wait_until_async(again.looked.done, what="the second look")
+    bench.fill(namespace, 1)
+    bench.hints.give([namespace_topic(namespace)])
+    assert len((await asking).claimed) == 1
+    assert (await broken_off).claimed == []
+
+
 async def test_work_created_here_is_claimed_without_looking_for_heads(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
