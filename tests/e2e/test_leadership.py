@@ -66,6 +66,17 @@ class Contest:
             what=f"writes of term {epoch}",
         )
 
+    def await_session(self, condition: str, what: str) -> None:
+        """Until the database has a session like this, other than the one that asks."""
+        wait_until(
+            lambda: self.one(
+                "SELECT count(*) FROM pg_stat_activity "
+                f"WHERE datname = current_database() AND pid <> pg_backend_pid() AND {condition}"
+            ),
+            timeout=60,
+            what=what,
+        )
+
     def check(self) -> None:
         """What holds after whatever has happened."""
         assert self.rows.execute(LATE_WRITES).fetchall() == []
@@ -131,17 +142,10 @@ def a_leader_stopped_in_a_transaction_holds_nobody_up(one: Contest) -> None:
 def a_leader_stopped_while_rows_are_sent_to_it_is_cut_off(one: Contest) -> None:
     one.leader.say("rows")
     one.leader.hear("asking")
+    # It says so before it asks.
+    one.await_session("state = 'active' AND query LIKE '%%generate_series%%'", "rows on their way")
     os.kill(one.leader.pid, signal.SIGSTOP)
-    wait_until(
-        lambda: (
-            one.rows.execute(
-                "SELECT FROM pg_stat_activity "
-                "WHERE datname = current_database() AND wait_event = 'ClientWrite'"
-            ).fetchone()
-            is not None
-        ),
-        what="a database that cannot get rid of its rows",
-    )
+    one.await_session("wait_event = 'ClientWrite'", "a database that cannot get rid of its rows")
     expired = one.expires_at()
     began = one.await_term(2)
     assert began <= expired + TAKEOVER
