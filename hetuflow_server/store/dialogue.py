@@ -20,6 +20,7 @@ from psycopg.pq.abc import PGresult
 
 # How long a statement that nobody waits for any more may take to end.
 _BREAK_OFF_SECONDS = 5.0
+_STOP_AGAIN_SECONDS = 0.25
 # More than any socket holds.
 _MOST_READS = 10_000
 _FAILED = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED})
@@ -212,7 +213,10 @@ class Dialogue:
         self._answered = self._loop.create_future()
         try:
             async with asyncio.timeout(_BREAK_OFF_SECONDS):
-                await self._driver.cancel_safe(timeout=_BREAK_OFF_SECONDS)
+                while self._syncs and not self._answered.done():
+                    await self._driver.cancel_safe(timeout=_BREAK_OFF_SECONDS)
+                    # It may have come before the statement did, and found nothing to stop.
+                    await asyncio.wait({self._answered}, timeout=_STOP_AGAIN_SECONDS)
                 if self._syncs:
                     await self._answered
         except (TimeoutError, asyncio.CancelledError, psycopg.Error):
