@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 import signal
 from collections.abc import Iterator
 from typing import Any
@@ -41,6 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
         config.stash[_RUN] = RunDatabases()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Half as many again as there are processors: tests with real processes wait for much of their time."""
+    processors = os.cpu_count() or 1
+    return processors + max(1, processors // 2)
 
 
 @pytest.hookimpl(optionalhook=True)
