@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -162,10 +163,36 @@ def test_starts_and_ends_of_one_batch_are_each_answered(lone_server: System, age
     end_second = m.Finish(second.instance_id, second.token, InstanceStatus.SUCCEEDED)
     start = m.Start(second.instance_id, second.token)
     assert agent.report(end_first, start) == [OK, OK]
-    # One that has ended before it has begun is not begun: starts come first, wherever they stand.
-    assert agent.report(end_second, start) == [OK, OK]
-    assert agent.report(start) == [STALE]
+    assert agent.report(end_second) == [OK]
     assert {lone_server.client.task(one.task_id).status for one in (first, second)} == {"succeeded"}
+
+
+def test_what_began_and_ended_at_once_begins_first(lone_server: System, agent: HandAgent) -> None:
+    job = lone_server.apply(**QUICK)
+    lone_server.client.run_many(job.id, [RunRequest()] * 2)
+    first, second = sorted(agent.poll(2).assignments, key=lambda one: one.instance_id)
+    starts = [m.Start(one.instance_id, one.token) for one in (first, second)]
+    end = m.Finish(second.instance_id, second.token, InstanceStatus.SUCCEEDED)
+    with (
+        psycopg.connect(lone_server.database_url) as rival,
+        psycopg.connect(lone_server.database_url, autocommit=True) as onlooker,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        # Starts are held up by one row of another; the end alone would not be.
+        rival.execute("SELECT FROM sched_task_instance WHERE id = %s FOR UPDATE", [first.instance_id])
+        reporting = thread.submit(agent.report, end, *starts)
+        wait_until(
+            lambda: (
+                onlooker.execute(
+                    "SELECT FROM pg_stat_activity "
+                    "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+                ).fetchone()
+                is not None
+            ),
+            what="starts that wait",
+        )
+        rival.commit()
+        assert reporting.result(60) == [OK, OK, OK]
 
 
 def test_a_release_spends_nothing(lone_server: System, agent: HandAgent) -> None:

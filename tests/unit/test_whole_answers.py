@@ -5,7 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
-from hetuflow_server.http.whole_answers import JoiningTransport
+import uvicorn
+from uvicorn.server import ServerState
+
+from hetuflow_server.http.whole_answers import JoiningTransport, Protocol
+from tests.support.waiting import wait_until_async
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 MUCH = b"x" * 100_000
@@ -29,6 +33,9 @@ class Written:
     def is_closing(self) -> bool:
         return b"closed" in self.writes
 
+    def get_extra_info(self, name: str) -> None:
+        """A transport that knows nothing of its peer."""
+
 
 def joining() -> tuple[JoiningTransport, list[bytes]]:
     written = Written()
@@ -43,6 +50,23 @@ async def test_a_head_and_its_body_are_one_write() -> None:
     assert writes == [HEAD + b"body"] * 2
     await asyncio.sleep(0)
     assert len(writes) == 2
+
+
+async def test_uvicorn_answers_in_one_write() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-length", b"4")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"body"})
+
+    config = uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None)
+    config.load()
+    protocol, written = Protocol(config, ServerState(), {}), Written()
+    protocol.connection_made(cast("asyncio.Transport", written))
+    protocol.data_received(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
+    await wait_until_async(lambda: bool(written.writes), what="an answer")
+    (answer,) = written.writes
+    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert answer.endswith(b"\r\n\r\nbody")
 
 
 async def test_a_head_without_a_body_leaves_with_the_step() -> None:
