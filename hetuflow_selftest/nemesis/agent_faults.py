@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 import signal
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.standing_still import standing_still
 from hetuflow_selftest.scene.processes import Program, descendants, signal_all
 from hetuflow_selftest.scene.scene import Scene
 
@@ -32,7 +33,7 @@ async def kill_agent(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
 async def stop_agent(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """It stands still for longer than its leases, and the keeper ends its tasks before they do."""
     victim = await busy_agent(scene, lots)
-    async with _standing_still(scene, victim, [victim.pid]) as facts:
+    async with standing_still(scene, victim.name, [victim.pid]) as facts:
         yield facts
 
 
@@ -40,7 +41,7 @@ async def stop_agent(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
 async def stop_keeper(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """Its agent goes on without it, and so do the tasks."""
     victim = await busy_agent(scene, lots)
-    async with _standing_still(scene, victim, scene.keepers_of(victim)) as facts:
+    async with standing_still(scene, victim.name, scene.keepers_of(victim)) as facts:
         yield facts
 
 
@@ -49,20 +50,8 @@ async def pause_host(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """Agent, keeper and tasks stand still at once, as on a machine that is moved or sleeps."""
     victim = await busy_agent(scene, lots)
     keepers = scene.keepers_of(victim)
-    async with _standing_still(scene, victim, [victim.pid, *keepers, *descendants(keepers)]) as facts:
+    async with standing_still(scene, victim.name, [victim.pid, *keepers, *descendants(keepers)]) as facts:
         yield facts
-
-
-@asynccontextmanager
-async def _standing_still(scene: Scene, victim: Program, pids: Sequence[int]) -> AsyncIterator[Facts]:
-    """For longer than the leases of its tasks last."""
-    facts: Facts = {"victim": victim.name, "stopped": len(pids), "at": boottime()}
-    signal_all(pids, signal.SIGSTOP)
-    try:
-        yield facts
-        await scene.outlast_leases(facts["at"])
-    finally:
-        signal_all(pids, signal.SIGCONT)
 
 
 @asynccontextmanager

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.standing_still import standing_still
 from hetuflow_selftest.scene.network import POSTGRES
-from hetuflow_selftest.scene.processes import descendants, signal_all
+from hetuflow_selftest.scene.processes import descendants
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
@@ -33,10 +33,5 @@ async def crash_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]
 async def pause_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
     """It stands still for longer than the leader's lease and all others, and finds them expired."""
     pids = [scene.postgres.pid, *descendants([scene.postgres.pid])]
-    facts: Facts = {"victim": POSTGRES, "at": boottime()}
-    signal_all(pids, signal.SIGSTOP)
-    try:
+    async with standing_still(scene, POSTGRES, pids) as facts:
         yield facts
-        await scene.outlast_leases(facts["at"])
-    finally:
-        signal_all(pids, signal.SIGCONT)

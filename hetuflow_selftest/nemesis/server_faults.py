@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.standing_still import standing_still
 from hetuflow_selftest.scene.processes import Program
 from hetuflow_selftest.scene.scene import Scene
 
@@ -42,13 +43,8 @@ async def stop_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
 async def stop_server(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """One that does not lead stands still for longer than leases last; its kernel still takes connections."""
     victim = await _follower(scene, lots)
-    began = boottime()
-    victim.signal(signal.SIGSTOP)
-    try:
-        yield {"victim": victim.name, "at": began}
-        await scene.outlast_leases(began)
-    finally:
-        victim.signal(signal.SIGCONT)
+    async with standing_still(scene, victim.name, [victim.pid]) as facts:
+        yield facts
 
 
 @asynccontextmanager
