@@ -1,4 +1,8 @@
-"""Agents that speak the gateway's protocol over real HTTP and run nothing: poll, start, finish."""
+"""Agents that speak the gateway's protocol over real HTTP and run nothing: poll, start, finish.
+
+They ask as the real one does: a finish takes the next question along, and only when that was in
+vain do they wait.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +51,8 @@ class SimulatedAgent:
         _registered.decode(await self._ask("register", m.MessageKind.REGISTER, asked))
 
     async def poll(self, wait_ms: int) -> list[m.Assignment]:
-        """Wait for work that is due: what is taken ahead would have to be kept until its time."""
-        asked = m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms, prefetch_ms=0)
+        """Wait for work that is due."""
+        asked = self._question(wait_ms)
         return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.assignments
 
     async def poll_for_cancels(self, wait_ms: int) -> list[m.Cancel]:
@@ -60,27 +64,42 @@ class SimulatedAgent:
         await self._report([m.Start(one.instance_id, one.token) for one in assignments])
 
     async def finish(self, assignments: Sequence[m.Assignment], *, cancelled: bool = False) -> None:
-        status = InstanceStatus.CANCELLED if cancelled else InstanceStatus.SUCCEEDED
-        now = ids.milliseconds(_clock.now())
-        await self._report(
-            [m.Finish(one.instance_id, one.token, status, now, now, exit_code=0) for one in assignments]
-        )
+        await self._report(_finishes(assignments, cancelled=cancelled))
+
+    async def finish_and_poll(self, assignments: Sequence[m.Assignment]) -> list[m.Assignment]:
+        """Ask for more in the same breath, as an agent with a backlog before it does."""
+        return await self._report(_finishes(assignments), self._question(wait_ms=0))
 
     async def ship(self, chunks: list[m.LogChunk]) -> list[m.LogOutcome]:
         answer = await self._ask("logs", m.MessageKind.LOG_CHUNKS, m.LogChunks(self._session, chunks))
         return [one.outcome for one in _shipped.decode(answer).payload.results]
 
-    async def _report(self, reports: list[m.Start | m.Finish | m.Release]) -> None:
-        asked = m.Reports(self._session, reports)
+    async def _report(
+        self, reports: list[m.Start | m.Finish | m.Release], poll: m.Poll | None = None
+    ) -> list[m.Assignment]:
+        asked = m.Reports(self._session, reports, poll)
         taken = _taken.decode(await self._ask("reports", m.MessageKind.REPORTS, asked)).payload
         refused = [one for one in taken.results if one.outcome is not m.ReportOutcome.OK]
         if refused:
             raise BenchFailed(f"{len(refused)} reports were answered {refused[0].outcome}, not ok.")
+        return taken.polled.assignments if taken.polled is not None else []
+
+    def _question(self, wait_ms: int) -> m.Poll:
+        """For work that is due: what is taken ahead would have to be kept until its time."""
+        return m.Poll(self._session, uuid4(), free_slots=self._slots, wait_ms=wait_ms, prefetch_ms=0)
 
     async def _ask(self, path: str, kind: m.MessageKind, payload: object) -> bytes:
         now = _clock.now()
         envelope = m.Envelope(ids.new_id(now, os.urandom(10)), ids.milliseconds(now), kind, payload)
         return await self._connection.post(f"{m.GATEWAY_PATH}/{path}", msgspec.json.encode(envelope))
+
+
+def _finishes(
+    assignments: Sequence[m.Assignment], *, cancelled: bool = False
+) -> list[m.Start | m.Finish | m.Release]:
+    status = InstanceStatus.CANCELLED if cancelled else InstanceStatus.SUCCEEDED
+    now = ids.milliseconds(_clock.now())
+    return [m.Finish(one.instance_id, one.token, status, now, now, exit_code=0) for one in assignments]
 
 
 @asynccontextmanager
@@ -116,19 +135,24 @@ async def drain(agents: Sequence[SimulatedAgent], backlog: int, *, direct: bool 
     finished = 0
     began = last = time.perf_counter()
 
+    def note(assignments: Sequence[m.Assignment]) -> None:
+        for one in assignments:
+            if one.instance_id in claimed:
+                raise BenchFailed(f"The instance {one.instance_id} was assigned twice.")
+            claimed.add(one.instance_id)
+
     async def work(agent: SimulatedAgent) -> None:
         nonlocal finished, last
         while len(claimed) < backlog:
             assignments = await agent.poll(_TAIL_WAIT_MS)
-            for one in assignments:
-                if one.instance_id in claimed:
-                    raise BenchFailed(f"The instance {one.instance_id} was assigned twice.")
-                claimed.add(one.instance_id)
-            if assignments:
+            note(assignments)
+            while assignments:
+                done = len(assignments)
                 if not direct:
                     await agent.start(assignments)
-                await agent.finish(assignments)
-                finished += len(assignments)
+                assignments = await agent.finish_and_poll(assignments)
+                note(assignments)
+                finished += done
                 last = time.perf_counter()
 
     try:

@@ -1,10 +1,10 @@
 """End-to-end no-op rate: how many instances per second go from pending to finished.
 
 A backlog created through `POST /jobs/{id}/runs` is drained by simulated agents that speak the gateway's
-protocol over HTTP: poll, start, finish, and nothing in between. So the rate is the server's and PostgreSQL's
-alone. Sixteen agents take 50 or 10 per poll. Four take 50, 10 or 1: too few to keep a server busy, since each
-waits for its own answers. 64 agents with one slot each are the fleet whose requests only a server that
-gathers them can serve well.
+protocol over HTTP as the real one does: start what was given, then finish it and ask for more in one request,
+and nothing in between. So the rate is the server's and PostgreSQL's alone. Sixteen agents take 50 or 10 per
+poll. Four take 50, 10 or 1: too few to keep a server busy, since each waits for its own answers. 64 agents
+with one slot each are the fleet whose requests only a server that gathers them can serve well.
 
 Agents may finish what runs within their own process without a start; that is measured beside it, as "finished
 directly". What the server, PostgreSQL and the simulated agents take of the processors for each instance is
