@@ -23,6 +23,7 @@ from hetuflow_server.store import (
     transitions,
 )
 from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.newest_first import FIRST
 from hetuflow_server.store.records import Ending, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LockedTask
 
@@ -60,9 +61,18 @@ class Doctor:
         )
 
     async def _tasks_without_instance(self, *, repair: bool) -> Finding:
-        async with self.database.transaction() as connection:
-            found = await checkup.tasks_without_instance(connection, BATCH)
-            repaired = await self._revive(connection, found) if found and repair else 0
+        found: list[UUID] = []
+        position: UUID | None = FIRST
+        while position is not None and len(found) < BATCH:
+            async with self.database.transaction() as connection:
+                more, position = await checkup.tasks_without_instance(
+                    connection, BATCH - len(found), position
+                )
+            found += more
+        repaired = 0
+        if found and repair:
+            async with self.database.transaction() as connection:
+                repaired = await self._revive(connection, found)
         return Finding(
             "tasks_without_instance",
             sentence("Tasks are unfinished and have no instance", found),
@@ -149,6 +159,7 @@ def _instance(task: LockedTask, version: JobVersion, seq: int, params: dict[str,
         priority=task.priority,
         fire_at=task.fire_at,
         due_at=task.due_at,
+        deadline_at=task.deadline_at,
         lease_ms=version.lease_ms,
         concurrency_key=version.concurrency_key(params, task_id=task.id, fire_at=task.fire_at),
         held_reason=version.held_at_first,

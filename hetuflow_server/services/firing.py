@@ -102,6 +102,7 @@ class Mould:
             priority=self.priority,
             fire_at=fire_at,
             due_at=due_at,
+            deadline_at=task.deadline_at,
             lease_ms=self.lease_ms,
             concurrency_key=key,
             held_reason=self._held_reason,

@@ -125,6 +125,7 @@ def first_instance(task: NewTask, version: JobVersion, target: UUID | None) -> N
         priority=task.priority,
         fire_at=task.fire_at,
         due_at=task.due_at,
+        deadline_at=task.deadline_at,
         lease_ms=version.lease_ms,
         concurrency_key=_key(task, version),
         target_agent_id=target,

@@ -385,6 +385,7 @@ def _next_instance(
         priority=task.priority,
         fire_at=task.fire_at,
         due_at=change.due_at,
+        deadline_at=task.deadline_at,
         lease_ms=instance.lease_ms,
         concurrency_key=instance.concurrency_key,
         target_agent_id=instance.target_agent_id,

@@ -99,7 +99,7 @@ class _Common(NamedTuple):
     mould: Mould
     encoded: EncodedPart
     # By their schedule's plan; of schedules without jitter, whose fires are due when they fire.
-    times: dict[int, list[EncodedPart]]
+    times: dict[int, list[bytes]]
 
 
 class _Shared(NamedTuple):
@@ -213,7 +213,7 @@ class Planner:
         return keyed
 
 
-def _times(common: _Common, shared: _Shared, fires: Sequence[Fire]) -> list[EncodedPart]:
+def _times(common: _Common, shared: _Shared, fires: Sequence[Fire]) -> list[bytes]:
     """Return the times of these fires, encoded; once for all schedules whose fires are due when they fire."""
     deadline = common.mould.deadline
     if fires is not shared.fires:

@@ -35,21 +35,21 @@ CASE n.lease_ms WHEN {OF_NAMESPACE} THEN {lease_of_namespace("n.namespace_id")} 
 _NEW_INSTANCES = f"""
 {{keys}}INSERT INTO sched_task_instance
   (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
-   due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
+   due_at, deadline_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
    status, held_reason)
 SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, {_LEASE},
+       fire_at, due_at, deadline_at, {_LEASE},
        concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
        CASE WHEN {{held}} IS NULL THEN 'pending' ELSE 'held' END, {{held}}
 FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
             %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
             %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
-            %(due_at)s::timestamptz[], %(lease_ms)s::integer[], %(concurrency_key)s::text[],
-            %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[], %(held_reason)s::text[],
-            %(slot)s::integer[], %(flow_run_id)s::uuid[])
+            %(due_at)s::timestamptz[], %(deadline_at)s::timestamptz[], %(lease_ms)s::integer[],
+            %(concurrency_key)s::text[], %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[],
+            %(held_reason)s::text[], %(slot)s::integer[], %(flow_run_id)s::uuid[])
   AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason, slot,
-       flow_run_id)
+       fire_at, due_at, deadline_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason,
+       slot, flow_run_id)
 WHERE {{condition}}
 ON CONFLICT (id) DO NOTHING"""
 

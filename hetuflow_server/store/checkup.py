@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from hetuflow_core.limits import Scope
 from hetuflow_server.store.database import Connection
+from hetuflow_server.store.newest_first import LAST
+
+# Tasks that are looked at with one statement.
+_WALKED: Final = 100_000
 
 _COUNTED = """
 counted AS (
@@ -34,9 +38,13 @@ FROM sched_limit l FULL JOIN counted c USING (namespace_id, scope)
 WHERE coalesce(l.in_use, 0) <> coalesce(c.under_way, 0)
 ORDER BY namespace_id, scope"""
 
+# No index says what is unfinished, or the end of a task would have to change it: all tasks are looked at, so
+# many at a time that no look is long.
+_END_OF_WALK = "SELECT id FROM sched_task WHERE id > %(after)s ORDER BY id OFFSET %(walked)s - 1 LIMIT 1"
 _TASKS_WITHOUT_INSTANCE = """
 SELECT t.id FROM sched_task t
-WHERE t.finished_at IS NULL AND NOT EXISTS (SELECT FROM sched_task_instance i WHERE i.task_id = t.id)
+WHERE t.id > %(after)s AND t.id <= %(last)s AND t.finished_at IS NULL
+  AND NOT EXISTS (SELECT FROM sched_task_instance i WHERE i.task_id = t.id)
 ORDER BY t.id LIMIT %(most)s"""
 
 _INSTANCES_WITHOUT_TASK = """
@@ -70,9 +78,16 @@ async def lock_counts(connection: Connection) -> None:
     await connection.exec_driver_sql("LOCK TABLE sched_limit IN SHARE ROW EXCLUSIVE MODE")
 
 
-async def tasks_without_instance(connection: Connection, most: int) -> list[UUID]:
-    """Return unfinished tasks that nothing will ever finish."""
-    return list((await connection.exec_driver_sql(_TASKS_WITHOUT_INSTANCE, {"most": most})).scalars())
+async def tasks_without_instance(
+    connection: Connection, most: int, after: UUID, walked: int = _WALKED
+) -> tuple[list[UUID], UUID | None]:
+    """Look at the next so many tasks; return those that nothing will ever finish, and where to go on."""
+    walk = {"after": after, "walked": walked}
+    end: UUID | None = (await connection.exec_driver_sql(_END_OF_WALK, walk)).scalar_one_or_none()
+    found = await connection.exec_driver_sql(
+        _TASKS_WITHOUT_INSTANCE, {"after": after, "last": end or LAST, "most": most}
+    )
+    return list(found.scalars()), end
 
 
 async def instances_without_task(connection: Connection, most: int) -> list[UUID]:

@@ -30,6 +30,8 @@ async def delete_expired(transactions: Transactions, cutoff: datetime, events_cu
         ("sched_idempotency_key", "expires_at < clock_timestamp()"),
         ("sched_request_key", "expires_at < clock_timestamp()"),
         ("sched_task_change", "at < clock_timestamp() - interval '10 minutes'"),
+        # Once an hour: as long as anything is deleted upkeep comes again at once.
+        ("sched_task_failure", "failed_at < date_trunc('hour', clock_timestamp()) - interval '1 day'"),
         ("sched_task_follow", "expires_at < clock_timestamp() - interval '1 hour'"),
         ("sched_late_report", "reported_at < %(cutoff)s"),
         ("sched_agent_command", "ended_at < %(cutoff)s"),

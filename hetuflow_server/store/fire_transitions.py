@@ -22,18 +22,15 @@ _ID = b"\0\0\0\x10"  # the length of what follows
 _SIGNATURE = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 _END = b"\xff\xff"
 
-_TASK_TIMES: Final = ("fire_at", "due_at", "deadline_at")
-_INSTANCE_TIMES: Final = ("fire_at", "due_at")
+_TIMES: Final = ("fire_at", "due_at", "deadline_at")
 _TASK_COMMON: Final = tuple(
-    field.name for field in fields(NewTask) if field.name not in {"id", "schedule_id", *_TASK_TIMES}
+    field.name for field in fields(NewTask) if field.name not in {"id", "schedule_id", *_TIMES}
 )
 _INSTANCE_COMMON: Final = tuple(
-    field.name
-    for field in fields(NewInstance)
-    if field.name not in {"id", "task_id", "schedule_id", *_INSTANCE_TIMES}
+    field.name for field in fields(NewInstance) if field.name not in {"id", "task_id", "schedule_id", *_TIMES}
 )
-_TASK_COLUMNS = ("id", "schedule_id", *_TASK_TIMES, *_TASK_COMMON, "status")
-_INSTANCE_COLUMNS = ("id", "task_id", "schedule_id", *_INSTANCE_TIMES, *_INSTANCE_COMMON, "status")
+_TASK_COLUMNS = ("id", "schedule_id", *_TIMES, *_TASK_COMMON, "status")
+_INSTANCE_COLUMNS = ("id", "task_id", "schedule_id", *_TIMES, *_INSTANCE_COMMON, "status")
 _COPY_TASKS = f"COPY sched_task ({', '.join(_TASK_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 _COPY_INSTANCES = f"COPY sched_task_instance ({', '.join(_INSTANCE_COLUMNS)}) FROM STDIN (FORMAT BINARY)"
 _TASK_BEGINS = len(_TASK_COLUMNS).to_bytes(2, "big") + _ID
@@ -66,20 +63,17 @@ def encode_common(task: NewTask, instance: NewInstance) -> EncodedPart:
     )
 
 
-def encode_times(fire_at: datetime, due_at: datetime, deadline_at: datetime | None) -> EncodedPart:
-    """Return what all fires of the same instant share."""
-    fire, due, deadline = Instants.elements((fire_at, due_at, deadline_at))
-    return EncodedPart(fire + due + deadline, fire + due)
+def encode_times(fire_at: datetime, due_at: datetime, deadline_at: datetime | None) -> bytes:
+    """Return what all fires of the same instant share, tasks and instances alike."""
+    return b"".join(Instants.elements((fire_at, due_at, deadline_at)))
 
 
 def encode_fire(
-    task_id: bytes, instance_id: bytes, schedule_id: bytes, times: EncodedPart, common: EncodedPart
+    task_id: bytes, instance_id: bytes, schedule_id: bytes, times: bytes, common: EncodedPart
 ) -> FireRow:
     return FireRow(
-        b"".join((_TASK_BEGINS, task_id, _ID, schedule_id, times.task, common.task)),
-        b"".join(
-            (_INSTANCE_BEGINS, instance_id, _ID, task_id, _ID, schedule_id, times.instance, common.instance)
-        ),
+        b"".join((_TASK_BEGINS, task_id, _ID, schedule_id, times, common.task)),
+        b"".join((_INSTANCE_BEGINS, instance_id, _ID, task_id, _ID, schedule_id, times, common.instance)),
     )
 
 

@@ -10,19 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from hetuflow_core.fairness import Head
-from hetuflow_core.ids import first_id_at
 from hetuflow_core.status_resources import AgentCounts, FailingJob, LateTask, NextFire
 from hetuflow_server.store.agents import REACHABLE
 from hetuflow_server.store.connection import Connection
 
 _CAP = 10_000
 _MOST_LATE = 1_000
-# What failed longer ago is not news; of tasks that entered the system longer ago nobody looks.
+# What failed longer ago is not news, and not kept.
 _NEWS = timedelta(days=1)
-_LOOKED_BACK = timedelta(days=7)
 
 _NAMESPACES = """
 SELECT id, name, clock_timestamp() AS now FROM sched_namespace
@@ -105,20 +102,20 @@ _FAILED = """
 SELECT coalesce(sum(f.failed), 0)::integer
 FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
   SELECT count(*) AS failed FROM (
-    SELECT FROM sched_task t
-    WHERE t.namespace_id = n.id AND t.status = 'failed' AND t.finished_at > %(since)s AND t.id >= %(first)s
-    LIMIT %(cap)s) c) f"""
+    SELECT FROM sched_task_failure f
+    WHERE f.namespace_id = n.id AND f.failed_at > %(since)s LIMIT %(cap)s) c) f"""
 
 # Of the newest failures, those whose job has ended nothing well since.
 _FAILING = """
 SELECT f.namespace_id, j.name AS job, f.job_id, f.id AS task_id, f.finished_at AS failed_at, f.exit_code,
        f.reason
 FROM (
-  SELECT DISTINCT ON (f.job_id) f.* FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
-    SELECT t.namespace_id, t.job_id, t.id, t.finished_at, t.exit_code, t.reason FROM sched_task t
-    WHERE t.namespace_id = n.id AND t.status = 'failed' AND t.finished_at > %(since)s AND t.id >= %(first)s
-    ORDER BY t.finished_at DESC LIMIT %(looked)s) f
-  ORDER BY f.job_id, f.finished_at DESC) f
+  SELECT DISTINCT ON (t.job_id) t.namespace_id, t.job_id, t.id, t.finished_at, t.exit_code, t.reason
+  FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
+    SELECT task_id FROM sched_task_failure
+    WHERE namespace_id = n.id AND failed_at > %(since)s ORDER BY failed_at DESC LIMIT %(looked)s) newest
+  JOIN sched_task t ON t.id = newest.task_id
+  ORDER BY t.job_id, t.finished_at DESC) f
 JOIN sched_job j ON j.id = f.job_id
 WHERE j.deleted_at IS NULL AND NOT EXISTS (
   SELECT FROM sched_task t
@@ -242,7 +239,7 @@ async def count_behind(connection: Connection, here: Reach, before: datetime) ->
 
 async def failed_last_hour(connection: Connection, here: Reach) -> int:
     row = await connection.exec_driver_sql(
-        _FAILED, {**here.parameters, **_window(here.now, timedelta(hours=1)), "cap": _CAP}
+        _FAILED, {**here.parameters, "since": here.now - timedelta(hours=1), "cap": _CAP}
     )
     return int(row.scalar_one())
 
@@ -250,7 +247,7 @@ async def failed_last_hour(connection: Connection, here: Reach) -> int:
 async def failing(connection: Connection, here: Reach, most: int) -> list[FailingJob]:
     """Return jobs that failed within a day and have succeeded in nothing since, the newest failure first."""
     rows = await connection.exec_driver_sql(
-        _FAILING, {**here.parameters, **_window(here.now, _NEWS), "looked": 20 * most, "most": most}
+        _FAILING, {**here.parameters, "since": here.now - _NEWS, "looked": 20 * most, "most": most}
     )
     return [
         FailingJob(
@@ -269,10 +266,6 @@ async def failing(connection: Connection, here: Reach, most: int) -> list[Failin
 async def agent_counts(connection: Connection, names: Sequence[str] | None) -> AgentCounts:
     row = (await connection.exec_driver_sql(_AGENTS, {"names": names})).one()
     return AgentCounts(**row._mapping)  # noqa: SLF001 - a row's public name
-
-
-def _window(now: datetime, back: timedelta) -> dict[str, datetime | UUID]:
-    return {"since": now - back, "first": first_id_at(now - _LOOKED_BACK)}
 
 
 async def _of_heads(

@@ -209,10 +209,10 @@ SELECT n.id, clock_timestamp() - coalesce(n.rescued_at, n.created_at) AS away,
          SELECT FROM sched_task_instance i
          WHERE i.namespace_id = n.id AND i.claimed
            AND CASE i.status WHEN 'running' THEN i.lease_until ELSE i.reserved_until END < clock_timestamp())
-       OR EXISTS (
-         SELECT FROM sched_task t
-         WHERE t.namespace_id = n.id AND t.finished_at IS NULL AND t.deadline_at <= clock_timestamp()
-       ) AS needed
+       OR coalesce((
+         SELECT i.deadline_at FROM sched_task_instance i
+         WHERE i.namespace_id = n.id AND i.deadline_at IS NOT NULL AND NOT i.cancel_requested
+         ORDER BY i.deadline_at LIMIT 1) <= clock_timestamp(), false) AS needed
 FROM sched_namespace n WHERE n.id = ANY(%(namespaces)s::integer[]) ORDER BY n.id"""
 
 _NOTE_RESCUE = """
@@ -266,11 +266,11 @@ async def expired(
 
 
 # Only those with something left to end: a claim that was asked to end is its agent's turn, then its lease's.
+# The time is read once, or an index could not end there.
 _OVERDUE = """
-SELECT t.id FROM sched_task t
-WHERE t.namespace_id = %(namespace_id)s AND t.finished_at IS NULL AND t.deadline_at <= clock_timestamp()
-  AND EXISTS (SELECT FROM sched_task_instance i WHERE i.task_id = t.id AND NOT i.cancel_requested)
-ORDER BY t.deadline_at LIMIT %(most)s"""
+SELECT task_id FROM sched_task_instance
+WHERE namespace_id = %(namespace_id)s AND deadline_at <= (SELECT clock_timestamp()) AND NOT cancel_requested
+ORDER BY deadline_at LIMIT %(most)s"""
 
 
 async def overdue(connection: Connection, namespace_id: int, most: int) -> list[UUID]:

@@ -30,6 +30,8 @@ class NewInstance:
     priority: SmallInt
     fire_at: datetime
     due_at: datetime
+    # Of its task.
+    deadline_at: datetime | None
     # None: no agent runs it, a flow's run stands behind it. OF_NAMESPACE of `work_leases.py`: see there.
     lease_ms: Int | None
     # The scope of its `concurrency.key`; while that is taken it is held.

@@ -297,7 +297,9 @@ async def mark_overlapped(connection: Connection, ids: Sequence[UUID]) -> None:
     )
 
 
+# Failures are also kept apart: an index of them would make the end of every task rewrite its index entries.
 _WRITE_TASKS = f"""
+WITH written AS (
 UPDATE sched_task t
 SET status = c.status, reason = c.reason, seq = c.seq, attempts = c.attempts, losses = c.losses,
     exit_code = c.exit_code, output = c.output::jsonb, due_at = greatest(t.due_at, c.due_at),
@@ -307,7 +309,10 @@ FROM unnest(%(id)s::uuid[], %(status)s::text[], %(reason)s::text[], %(seq)s::int
             %(attempts)s::integer[], %(losses)s::integer[], %(exit_code)s::integer[],
             %(due_at)s::timestamptz[], %(output)s::text[])
   AS c(id, status, reason, seq, attempts, losses, exit_code, due_at, output)
-WHERE {by_key("t.id", "c.id")} AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')"""
+WHERE {by_key("t.id", "c.id")} AND {_WITHIN} AND t.status IN ('pending', 'waiting_retry')
+RETURNING t.id, t.namespace_id, t.status, t.finished_at)
+INSERT INTO sched_task_failure (namespace_id, failed_at, task_id)
+SELECT namespace_id, finished_at, id FROM written WHERE status = 'failed'"""
 
 
 async def write_tasks(connection: Connection, changes: Sequence[TaskChange]) -> None:

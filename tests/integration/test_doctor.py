@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -21,6 +21,7 @@ from hetuflow_server.services.keyring import Keyring
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.secrets import Secrets
 from hetuflow_server.services.webhooks import Webhooks
+from hetuflow_server.store import checkup
 from tests.support.engine import WHO, Engine, put_fires
 from tests.support.flows import Flows, work
 
@@ -55,6 +56,21 @@ async def test_a_system_at_work_has_nothing_wrong(scheduling: Engine) -> None:
     scheduling.claim(running.instance)
     put_fires(scheduling, schedule, [-200], held="queue")
     assert await found(scheduling) == {}
+
+
+async def test_unfinished_tasks_are_looked_for_so_many_at_a_time(scheduling: Engine) -> None:
+    made = await scheduling.actions.run(WHO, await scheduling.apply(deadline="1h"), [RunRequest()] * 7)
+    tasks = sorted(made)
+    change(scheduling, "DELETE FROM sched_task_instance WHERE task_id = ANY(%s)", [tasks[1], tasks[6]])
+    steps, at = [], UUID(int=0)
+    while at is not None:
+        async with scheduling.database.transaction() as connection:
+            without, at = await checkup.tasks_without_instance(connection, 9, at, walked=3)
+        steps.append(without)
+    assert steps == [[tasks[1]], [], [tasks[6]]]
+    assert await found(scheduling, repair=True) == {"tasks_without_instance": (2, 0)}
+    deadlines = scheduling.all("SELECT deadline_at - fire_at AS after FROM sched_task_instance")
+    assert [one["after"] for one in deadlines] == [timedelta(hours=1)] * 7
 
 
 async def test_counts_of_flows(scheduling: Engine) -> None:

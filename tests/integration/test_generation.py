@@ -95,6 +95,9 @@ async def test_a_minute_is_generated_ahead_and_each_fire_once(
         assert task["deadline_at"] == task["due_at"] + timedelta(hours=1)
     assert len({task - task.replace(microsecond=0) for task in scheduling.fires("due_at")}) > 1
     assert set(scheduling.fires("lease_ms", "status")) == {(90_000, "pending")}
+    assert {deadline - due for deadline, due in scheduling.fires("deadline_at", "due_at")} == {
+        timedelta(hours=1)
+    }
     assert len(scheduling.fires("id")) == len(made)
 
 

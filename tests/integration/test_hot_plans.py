@@ -12,6 +12,7 @@ import psycopg
 
 from hetuflow_core import ids
 from hetuflow_core.resources import RunRequest
+from hetuflow_core.states import InstanceStatus, TaskStatus
 from hetuflow_server.store import (
     claim_transitions,
     daemon_transitions,
@@ -25,7 +26,7 @@ from hetuflow_server.store import (
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
-from hetuflow_server.store.records import Ending
+from hetuflow_server.store.records import Ending, TaskChange
 from tests.support.claiming_engine import engine_on
 
 ROWS = 20
@@ -170,8 +171,10 @@ def check_joins(name: str, found: list[dict[str, Any]]) -> None:
 
 
 _UPDATES = """
-SELECT n_tup_upd AS updated, n_tup_hot_upd AS hot FROM pg_stat_xact_user_tables
-WHERE relname = 'sched_task_instance'"""
+SELECT coalesce(sum(n_tup_upd), 0) AS updated, coalesce(sum(n_tup_hot_upd), 0) AS hot
+FROM pg_stat_xact_user_tables WHERE relname ~ %(tables)s"""
+_QUEUE = {"tables": "^sched_task_instance$"}
+_TASKS = {"tables": r"^sched_task_(p\d+|default)$"}
 
 
 async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> None:
@@ -180,8 +183,28 @@ async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> 
         await engine.run(await engine.job(), *[RunRequest()] * 3)
         held = sorted((one.id, one.token) for one in await engine.claim(3))
         async with engine.database.transaction(Lane.PLANNED) as connection:
-            before = (await connection.exec_driver_sql(_UPDATES)).one()
+            before = (await connection.exec_driver_sql(_UPDATES, _QUEUE)).one()
             assert len(await transitions.start(connection, held)) == 3
             await queue.renew(connection, held, claim_transitions.RESERVATION)
-            after = (await connection.exec_driver_sql(_UPDATES)).one()
+            after = (await connection.exec_driver_sql(_UPDATES, _QUEUE)).one()
     assert (after.updated - before.updated, after.hot - before.hot) == (6, 6)
+
+
+async def test_ends_and_retries_of_tasks_write_no_index(fresh_database_url: str) -> None:
+    """No index of tasks changes with them, and each page has room for another version of all its rows."""
+    async with engine_on(fresh_database_url) as engine:
+        await create_partitions(engine.database)
+        job = await engine.job(retry={"max_attempts": 2}, params={"of": "a" * 100}, deadline="1h")
+        await engine.run(job, *[RunRequest()] * 300)
+        *succeeded, retried, failed = await engine.claim(300)
+        endings = [Ending(one.id, one.token, InstanceStatus.SUCCEEDED, output="{}") for one in succeeded]
+        changes = [
+            TaskChange(one.task_id, status, None, 1, 1, 0, 7, datetime.now(UTC))
+            for one, status in ((retried, TaskStatus.WAITING_RETRY), (failed, TaskStatus.FAILED))
+        ]
+        async with engine.database.transaction(Lane.PLANNED) as connection:
+            before = (await connection.exec_driver_sql(_UPDATES, _TASKS)).one()
+            assert len(await transitions.succeed(connection, endings)) == 298
+            await transitions.write_tasks(connection, changes)
+            after = (await connection.exec_driver_sql(_UPDATES, _TASKS)).one()
+    assert (after.updated - before.updated, after.hot - before.hot) == (300, 300)

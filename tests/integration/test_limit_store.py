@@ -62,6 +62,7 @@ def new_instance(
         priority=priority,
         fire_at=due_at,
         due_at=due_at,
+        deadline_at=None,
         lease_ms=300_000,
         concurrency_key=key,
         held_reason=held,

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psycopg
@@ -16,11 +17,15 @@ from psycopg import sql
 from sqlalchemy import create_engine
 
 from hetuflow_core.errors import Conflict, DatabaseUnreachable, SchemaBeyondCode
+from hetuflow_core.resources import RunRequest
+from hetuflow_core.states import InstanceStatus
 from hetuflow_server.store import migrate, schema
 from hetuflow_server.store.address import sqlalchemy_url
+from hetuflow_server.store.partitions import TASKS, Partitions
 from hetuflow_server.store.revisions import known_revisions, migrations_directory
 from hetuflow_server.store.tables import metadata
 from tests.support.catalog import describe
+from tests.support.claiming_engine import engine_on
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -52,6 +57,27 @@ def test_down_and_up_again_leads_back_to_the_same(fresh_database_url: str) -> No
     assert migrate.current(fresh_database_url) == schema.NEVER_MIGRATED
     migrate.upgrade(fresh_database_url)
     assert describe(fresh_database_url) == before
+
+
+async def test_what_indexes_of_tasks_said_is_carried_over(fresh_database_url: str) -> None:
+    """Deadlines of what waits and failures of the last day; partitions that are there get more room."""
+    async with engine_on(fresh_database_url) as engine:
+        await Partitions(engine.database, TASKS).create([datetime.now(UTC).date()])
+        job = await engine.job(deadline="1h", retry={"max_attempts": 1})
+        failed, _, waiting = await engine.run(job, *[RunRequest()] * 3)
+        for status in (InstanceStatus.FAILED, InstanceStatus.SUCCEEDED):
+            await engine.finish(*await engine.claim(1), status=status)
+    migrate.downgrade(fresh_database_url, "0025")
+    migrate.upgrade(fresh_database_url)
+    with psycopg.connect(fresh_database_url) as connection:
+        row = connection.execute(
+            "SELECT (SELECT array_agg(i.task_id) FROM sched_task_instance i JOIN sched_task t "
+            "          ON t.id = i.task_id WHERE i.deadline_at = t.deadline_at), "
+            "       (SELECT array_agg(f.task_id) FROM sched_task_failure f JOIN sched_task t "
+            "          ON t.id = f.task_id WHERE f.failed_at = t.finished_at), "
+            "       (SELECT reloptions FROM pg_class WHERE relname ~ '^sched_task_p\\d+$')"
+        ).fetchone()
+    assert row == ([waiting], [failed], ["fillfactor=45"])
 
 
 def test_upgrading_an_up_to_date_database_changes_nothing(fresh_database_url: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -16,6 +16,7 @@ from hetuflow_core.status_resources import QueueSummary
 from hetuflow_server.services.overview import Overview
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import overview as store
+from hetuflow_server.store.expiry import delete_expired
 from tests.support.claiming_engine import WHO, Engine, engine_on
 from tests.support.fleet import Fleet
 
@@ -91,6 +92,23 @@ async def test_a_job_fails_until_it_succeeds_again(engine: Engine) -> None:
     assert (said.failing, said.failed_last_hour) == ([], 1)
 
 
+async def test_what_failed_longer_ago_than_a_day_is_forgotten(engine: Engine) -> None:
+    await engine.run(await engine.job("flaky", retry={"max_attempts": 1}))
+    await engine.finish(*await engine.claim(), status=FAILED)
+
+    async def forgotten() -> int:
+        return await delete_expired(engine.database, *[datetime(2000, 1, 1, tzinfo=UTC)] * 2)
+
+    engine.rows.execute("UPDATE sched_task_failure SET failed_at = now() - interval '23 h'")
+    assert await forgotten() == 0
+    said = await told(engine)
+    assert (len(said.failing), said.failed_last_hour) == (1, 0)
+    engine.rows.execute("UPDATE sched_task_failure SET failed_at = now() - interval '25 h'")
+    assert (await told(engine)).failing == []
+    assert await forgotten() == 1
+    assert await forgotten() == 0
+
+
 async def test_fires_that_come_and_schedules_that_are_behind(engine: Engine) -> None:
     for name, every in (("soon", "1h"), ("later", "2h")):
         schedule = {"name": "s", "every": every, "start_at": "2026-01-01T00:00:00Z"}
@@ -135,8 +153,8 @@ async def test_nothing_of_other_namespaces_is_told(engine: Engine) -> None:
     ("statement", "parameters", "index"),
     [
         (store._COUNTS, {"cap": 10}, "sched_task_instance_claim_idx"),
-        (store._FAILED, {"cap": 10}, "namespace_id_finished_at_idx"),
-        (store._FAILING, {"looked": 10, "most": 5}, "namespace_id_finished_at_idx"),
+        (store._FAILED, {"cap": 10}, "sched_task_failure_pkey"),
+        (store._FAILING, {"looked": 10, "most": 5}, "sched_task_failure_pkey"),
     ],
     ids=["counts", "failed", "failing"],
 )
@@ -147,7 +165,7 @@ async def test_looking_goes_by_indexes(
         here = await store.reach(connection, None)
         assert here is not None
         await connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
-        window = store._window(here.now, timedelta(hours=1))
+        window = {"since": here.now - timedelta(hours=1)}
         rows = await connection.exec_driver_sql(
             f"EXPLAIN (FORMAT JSON) {statement}", {**here.parameters, **window, **parameters}
         )

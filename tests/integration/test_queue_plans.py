@@ -16,12 +16,12 @@ from tests.support.explaining import Explaining
 
 FREE, BOUND_TO, SOON = Head(1, 1, 500), UUID(int=7), timedelta(seconds=2)
 # Of the class that is claimed: due, due tomorrow, held back; of another class, of another namespace; bound to
-# an agent, and to others; claimed by fifty agents, one of which has twenty of them to end.
+# an agent, which is overdue, and to others; claimed by fifty agents, one of which has twenty of them to end.
 _BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
                                  status, held_reason, priority, fire_at, due_at, lease_ms, target_agent_id,
                                  agent_id, session_id, token, request_id, reserved_at, reserved_until,
-                                 started_at, lease_until, cancel_requested)
+                                 started_at, lease_until, cancel_requested, deadline_at)
 SELECT gen_random_uuid(), gen_random_uuid(), namespace, class, gen_random_uuid(), 1, 1, 1,
        status, CASE status WHEN 'held' THEN 'paused' END, 500, now(), now() + due * interval '1 s', 300000,
        target, agent, agent, CASE WHEN agent IS NOT NULL THEN gen_random_uuid() END,
@@ -30,7 +30,8 @@ SELECT gen_random_uuid(), gen_random_uuid(), namespace, class, gen_random_uuid()
        CASE status WHEN 'reserved' THEN now() + interval '1 h' END,
        CASE status WHEN 'running' THEN now() END,
        CASE status WHEN 'running' THEN now() + interval '1 h' END,
-       coalesce(agent = %(ending)s, false)
+       coalesce(agent = %(ending)s, false),
+       now() + CASE target WHEN %(target)s THEN -1 ELSE 1 END * interval '1 h'
 FROM (
   SELECT 1 AS namespace, 1 AS class, 'pending' AS status, -n AS due, NULL::uuid AS target, NULL::uuid AS agent
   FROM generate_series(1, 3000) n
@@ -69,6 +70,7 @@ def questions(agent: UUID) -> dict[str, tuple[Ask, int]]:
         "what an agent has": (lambda on: attempt_transitions.on_agent(on, agent), 40),
         "an adoption": (lambda on: queue.adopt(on, agent, agent, held), 40),
         "a look for what has run out": (lambda on: queue.look_for_rescue(on, [1]), 1_010),
+        "what is overdue": (lambda on: queue.overdue(on, 1, 100), 50),
         "what has run out": (lambda on: queue.expired(on, 1, 10, hour), 1_010),
         "a release of what ran out": (lambda on: transitions.release_expired(on, 1, 10), 1_010),
         "a release of a former life": (

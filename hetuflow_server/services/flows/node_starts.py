@@ -273,6 +273,7 @@ def _cast(
         priority=task.priority,
         fire_at=task.fire_at,
         due_at=now,
+        deadline_at=task.deadline_at,
         lease_ms=version.lease_ms,
         concurrency_key=version.concurrency_key(params, task_id=id_, fire_at=task.fire_at),
         target_agent_id=item.agent,

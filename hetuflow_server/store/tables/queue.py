@@ -83,9 +83,8 @@ task = Table(
     CheckConstraint("seq >= 1 AND attempts >= 0 AND losses >= 0", name="counts"),
     postgresql_partition_by="RANGE (id)",
 )
-# The end of a task rewrites all its index entries, because some of these indexes change with `finished_at` or
-# `status`. Without them it would write none, however many there are on what never changes (namespace, job,
-# schedule, id): prefer those, and the live queue for what is unfinished.
+# All on what never changes, so that the end of a task is a HOT update, which writes no index: none may name
+# `status`, `finished_at` or anything else that a retry or an end writes. What is unfinished is in the queue.
 Index("sched_task_namespace_id_id_idx", task.c.namespace_id, task.c.id)
 Index("sched_task_job_id_id_idx", task.c.job_id, task.c.id)
 Index(
@@ -93,23 +92,6 @@ Index(
     task.c.schedule_id,
     task.c.id,
     postgresql_where=text("schedule_id IS NOT NULL"),
-)
-# Small whatever the history: what is unfinished, for upkeep, repair and the page's "now".
-Index(
-    "sched_task_unfinished_idx", task.c.namespace_id, task.c.id, postgresql_where=text("finished_at IS NULL")
-)
-Index(
-    "sched_task_deadline_idx",
-    task.c.namespace_id,
-    task.c.deadline_at,
-    postgresql_where=text("finished_at IS NULL AND deadline_at IS NOT NULL"),
-)
-# What failed lately, for who looks whether all is well.
-Index(
-    "sched_task_failed_idx",
-    task.c.namespace_id,
-    task.c.finished_at,
-    postgresql_where=text("status = 'failed'"),
 )
 add_guard(
     task,
@@ -120,6 +102,17 @@ add_guard(
     after=True,
 )
 add_default_partition(task)
+
+# What failed within the last day, for whoever looks whether all is well.
+task_failure = Table(
+    "sched_task_failure",
+    metadata,
+    Column("namespace_id", Integer, primary_key=True),
+    # When the task ended.
+    Column("failed_at", DateTime(timezone=True), primary_key=True),
+    Column("task_id", Uuid, primary_key=True),
+)
+Index("sched_task_failure_failed_at_idx", task_failure.c.failed_at)
 
 
 def _instance_columns() -> list[Column[Any]]:
@@ -177,6 +170,8 @@ instance = Table(
     # of a reservation changes those and these not, so that it is a HOT update, which writes no index.
     Column("waits", Boolean, Computed("status = 'pending'", persisted=True)),
     Column("claimed", Boolean, Computed("status IN ('reserved', 'running')", persisted=True)),
+    # Of its task, which is unfinished as long as this is here.
+    instant("deadline_at"),
     one_of("status", INSTANCE_LIVE),
     CheckConstraint(f"held_reason IN ({in_list(HeldReason)})", name="held_reason"),
     CheckConstraint("(status = 'held') = (held_reason IS NOT NULL)", name="held"),
@@ -304,6 +299,13 @@ Index(
     "sched_task_instance_cancel_idx",
     instance.c.agent_id,
     postgresql_where=text("cancel_requested"),
+)
+# Whose deadline comes next. An instance that was asked to end is its agent's turn, then its lease's.
+Index(
+    "sched_task_instance_deadline_idx",
+    instance.c.namespace_id,
+    instance.c.deadline_at,
+    postgresql_where=text("deadline_at IS NOT NULL AND NOT cancel_requested"),
 )
 # Not on reserved_until or lease_until: a heartbeat must stay a HOT update, and claimed rows are few.
 Index(
