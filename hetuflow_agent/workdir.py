@@ -164,8 +164,9 @@ class DataDirectory:
     def spare(self) -> Path:
         return self.root / "spare"
 
-    def claim(self, instance_id: UUID, claim_no: int) -> ClaimDirectory:
-        return ClaimDirectory(f"{self._instances}/{instance_id}-{claim_no}")
+    def claim(self, instance_id: UUID, token: UUID) -> ClaimDirectory:
+        """Of this claim alone: a claim that PostgreSQL forgot in a crash is made again under its number."""
+        return ClaimDirectory(f"{self._instances}/{instance_id}-{token.hex[:8]}")
 
     async def start(self) -> None:
         make_private(self.root)

@@ -36,6 +36,7 @@ from hetuflow_agent.runner.starting import (
 )
 from hetuflow_agent.runner.watching import judge, watch
 from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import HostBlocked, Invalid
 from hetuflow_core.messages import Assignment
 from hetuflow_core.states import InstanceStatus
@@ -48,10 +49,10 @@ class Attempt(Course):
         workshop: Workshop,
         slots: Slots,
         *,
-        resumed: bool = False,
+        folder: ClaimDirectory | None = None,
         child: Child | None = None,
     ) -> None:
-        super().__init__(assignment, workshop, slots, resumed=resumed, child=child)
+        super().__init__(assignment, workshop, slots, folder=folder, child=child)
         # Called when the work has ended and only its result is still to be written down.
         self.on_worked: Callable[[], None] = lambda: None
         self.worked = False

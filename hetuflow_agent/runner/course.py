@@ -18,6 +18,7 @@ from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.slots import Slots, Waits
 from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner")
@@ -34,16 +35,16 @@ class Course:
         workshop: Workshop,
         slots: Slots,
         *,
-        resumed: bool = False,
+        folder: ClaimDirectory | None = None,
         child: Child | None = None,
     ) -> None:
-        """`resumed`: of an earlier life, so its folder is there; `child`: what the keeper has of it."""
+        """`folder`: of an earlier life, which has made it; `child`: what the keeper has of it."""
         self.assignment = assignment
         self.workshop = workshop
         self.slots = slots
         self.clock = workshop.clock
-        self.directory = workshop.data.claim(assignment.instance_id, assignment.claim_no)
-        self.resumed = resumed or child is not None
+        self.directory = folder or workshop.data.claim(assignment.instance_id, assignment.token)
+        self.resumed = folder is not None
         # The first reason somebody had to end it.
         self.ending: Ending | None = None
         self.came_at = self.renewed_at = workshop.clock.boottime()

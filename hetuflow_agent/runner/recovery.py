@@ -32,6 +32,7 @@ class Unfinished:
     """A claim to go on with; without a child it is asked for its start again."""
 
     entry: JournalEntry
+    folder: ClaimDirectory
     child: Child | None
 
 
@@ -72,7 +73,7 @@ class Recovery:
             workshop.claims.hold(assignment.instance_id, assignment.token, assignment.lease_ms / 1000)
             directory = ClaimDirectory(workshop.data.instances / entry.directory)
             self._follow(assignment.instance_id, assignment.token, directory, bool(assignment.run.secrets))
-            self.unfinished.append(Unfinished(entry, child))
+            self.unfinished.append(Unfinished(entry, directory, child))
         return kept
 
     async def _take_up_results(self) -> set[str]:
@@ -133,7 +134,7 @@ class Readoption:
         for found in unfinished:
             assignment = found.entry.assignment
             wanted = found.child is None or found.child.exit.done() or self._is_ours(found)
-            self._runner.resume(assignment, found.child, wanted=wanted)
+            self._runner.resume(assignment, found.folder, found.child, wanted=wanted)
         adopted = sum(1 for found in unfinished if found.child is not None)
         if unfinished:
             log.info("Work of an earlier agent process goes on.", claims=len(unfinished), adopted=adopted)

@@ -19,6 +19,7 @@ from hetuflow_agent.runner.attempt import Attempt
 from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.slots import Slots
 from hetuflow_agent.runner.workshop import Workshop
+from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, HeartbeatKept, Held
 from hetuflow_core.placement import Resources, RunningJob, free, total
 
@@ -182,9 +183,11 @@ class Runner:
             begun += 1
         return begun
 
-    def resume(self, assignment: Assignment, child: Child | None, *, wanted: bool) -> None:
+    def resume(
+        self, assignment: Assignment, folder: ClaimDirectory, child: Child | None, *, wanted: bool
+    ) -> None:
         """Go on with an attempt of an earlier life of this agent, where that had left it."""
-        attempt = Attempt(assignment, self._workshop, self._slots, resumed=True, child=child)
+        attempt = Attempt(assignment, self._workshop, self._slots, folder=folder, child=child)
         if not wanted:
             attempt.request_end(Ending.UNWANTED)
         self._begin(attempt)

@@ -31,6 +31,7 @@ from hetuflow_agent.server_clock import ServerClock
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import DataDirectory
 from hetuflow_core.messages import (
+    Assignment,
     Finish,
     LogChunks,
     LogChunksTaken,
@@ -114,8 +115,8 @@ class Bench:
     processes: Processes
     kept: KeptFolders
 
-    def directory(self, instance_id: UUID) -> Path:
-        return self.workshop.data.claim(instance_id, 1).root
+    def directory(self, assignment: Assignment) -> Path:
+        return self.workshop.data.claim(assignment.instance_id, assignment.token).root
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from msgspec import structs
 
 from hetuflow_agent.keeper.proc import stat_of
 from hetuflow_agent.processes.command import Command
@@ -72,7 +74,7 @@ async def test_a_script_gets_its_parameters_through_the_environment(bench: Bench
     printed = bench.book.streams[assignment.instance_id, "stdout"].decode().splitlines()
     assert printed == [
         f"$(id) `x`:2:{TRACEPARENT}:unset",
-        str(bench.directory(assignment.instance_id) / "work"),
+        str(bench.directory(assignment) / "work"),
     ]
 
 
@@ -85,7 +87,7 @@ async def test_output_beyond_a_request_and_binary_arrives_whole(bench: Bench) ->
     assignment = assignment_of(script=script, shell="python3")
     assert (await finish_of(bench, assignment)).status is Status.SUCCEEDED
     await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
-    kept = (bench.directory(assignment.instance_id) / "stdout").read_bytes()
+    kept = (bench.directory(assignment) / "stdout").read_bytes()
     assert len(kept) == 40 * 65_537
     assert bench.book.streams[assignment.instance_id, "stdout"] == kept
     assert bench.book.streams[assignment.instance_id, "stderr"] == b"x\n"
@@ -104,9 +106,9 @@ async def test_the_folder_goes_when_the_result_is_taken(bench: Bench) -> None:
     assignment = assignment_of(script="echo some; mkdir -p a/b; chmod 500 a/b a; exit 1")
     await finish_of(bench, assignment)
     await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
-    assert bench.directory(assignment.instance_id).exists()
+    assert bench.directory(assignment).exists()
     assert await bench.workshop.shipper.taken([assignment.token]) == []
-    assert not bench.directory(assignment.instance_id).exists()
+    assert not bench.directory(assignment).exists()
     assert await bench.workshop.outbox.finished() == []
 
 
@@ -119,7 +121,7 @@ async def test_the_folder_of_failed_work_is_kept_if_that_is_wanted(
     await finish_of(bench, assignment)
     await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
     await bench.workshop.shipper.taken([assignment.token])
-    folder = bench.directory(assignment.instance_id)
+    folder = bench.directory(assignment)
     assert not folder.exists()
     assert (bench.workshop.data.failed / folder.name / "work/left").exists() == kept
 
@@ -218,8 +220,21 @@ async def test_without_the_servers_ok_nothing_is_spawned(
     assert bench.desk.started == [assignment.instance_id]
     assert bench.desk.finishes == {}
     assert not (tmp_path / "ran").exists()
-    assert not bench.directory(assignment.instance_id).exists()
+    assert not bench.directory(assignment).exists()
     assert len(bench.workshop.claims) == 0
+
+
+async def test_a_claim_that_was_forgotten_and_made_again_has_a_folder_of_its_own(bench: Bench) -> None:
+    """A crash of PostgreSQL forgets reservations, so what an agent drops may come back to it at once."""
+    first = assignment_of(["true"])
+    second = structs.replace(first, token=uuid4())
+    bench.desk.outcome = ReportOutcome.STALE
+    bench.runner.accept([first])
+    await wait_until_async(lambda: bench.desk.started == [first.instance_id])
+    bench.desk.outcome = ReportOutcome.OK
+    bench.runner.accept([second])
+    assert (await bench.desk.result_of(second.instance_id)).status is Status.SUCCEEDED
+    assert bench.directory(first) != bench.directory(second)
 
 
 async def test_future_work_starts_at_its_instant_and_never_before(bench: Bench) -> None:

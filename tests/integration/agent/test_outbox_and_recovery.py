@@ -175,7 +175,7 @@ async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tm
 
 async def test_known_results_are_reported_as_they_are_and_strays_removed(bench: Bench) -> None:
     finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
-    kept, stray = (bench.workshop.data.claim(each, 1) for each in (finish.instance_id, uuid4()))
+    kept, stray = (bench.workshop.data.claim(each, finish.token) for each in (finish.instance_id, uuid4()))
     kept.make()
     stray.make()
     await bench.workshop.outbox.put(finish, kept.root.name)
