@@ -72,7 +72,8 @@ class Poller:
         self._look_every = look_every
         self._backoff = Backoff(rng)
         self._unanswered: Poll | None = None
-        # The request that was broken off: somebody may have answered it in that very moment.
+        # The request that was broken off: somebody may have answered it in that very moment, so it is asked
+        # again until an answer comes.
         self._broken_off: UUID | None = None
         # Asked along with reports, and no answer came.
         self._lost: list[Poll] = []
@@ -102,9 +103,12 @@ class Poller:
             return 0
         self._unanswered = None
         self._backoff.succeed()
-        self._broken_off = request.request_id if answer is None and request.free_slots else None
         if answer is None:
+            if request.free_slots:
+                self._broken_off = request.request_id
             return 1
+        if request.request_id == self._broken_off:
+            self._broken_off = None
         self._obey(answer)
         if not (answer.cancels or answer.assignments or answer.commands):
             await self._pause_if_sent_home(request, self._clock.boottime() - asked_at)
@@ -194,6 +198,8 @@ class Poller:
         return None if asking.cancelled() else asking.result()
 
     def _pointless(self, request: Poll) -> bool:
+        if request.wait_ms == 0 and not self._stopping:
+            return False  # its answer is on its way, with what nobody else will be given
         if self._stopping or self._lost:
             return True
         if request.free_slots == 0:

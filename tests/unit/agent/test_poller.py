@@ -231,6 +231,57 @@ async def test_a_question_that_was_lost_with_reports_is_repeated_on_its_own(time
     assert slots.expected == 0
 
 
+async def test_each_of_several_lost_questions_is_answered(timers: Timers) -> None:
+    """Starts and results travel apart, and an outage takes the answers of both."""
+    wire, slots = Wire(), Slots()
+    slots.free = 1
+    poller = poller_of(wire, slots, timers)
+    first = poller.ask_along()
+    slots.free = 2
+    second = poller.ask_along()
+    assert first is not None
+    assert second is not None
+    poller.hear_along(first, None)
+    poller.hear_along(second, None)
+    given = [assignment_of(["true"]) for _ in range(2)]
+    wire.answers = [Polled(0, [one]) for one in given]
+    await poller.run_once()
+    await poller.run_once()
+    assert {one.request_id for one in wire.asked} == {first.request_id, second.request_id}
+    assert slots.accepted == given
+
+
+async def test_a_broken_off_question_is_asked_until_it_is_answered(timers: Timers) -> None:
+    """Whatever is asked in between, and though it was broken off once more without a free slot."""
+    wire, slots = Wire(), Slots()
+    slots.running = [RunningJob("default", "x", {})]
+    poller = poller_of(wire, slots, timers)
+
+    async def break_off(*, running: list[RunningJob], free: int) -> None:
+        wire.waiting.clear()
+        asking = asyncio.create_task(poller.run_once())
+        await wire.waiting.wait()
+        slots.running, slots.free = running, free
+        slots.freed()
+        assert await asking == 1
+
+    along = poller.ask_along()
+    assert along is not None
+    slots.expected = 0
+    await break_off(running=[], free=0)
+    slots.expected = along.free_slots
+    poller.hear_along(along, None)
+    wire.answers = [Polled(0)]
+    await poller.run_once()
+    await break_off(running=[], free=2)
+    wire.answers = [Polled(0), Polled(0)]
+    await poller.run_once()
+    await poller.run_once()
+    broken_off, lost, without_slot, again, new = [one.request_id for one in wire.asked]
+    assert broken_off == without_slot == again
+    assert len({broken_off, lost, new}) == 3
+
+
 async def test_while_reports_go_nothing_is_asked_for_beside_them(timers: Timers) -> None:
     """An empty question goes out after a moment all the same: cancels and commands come that way."""
     wire, slots = Wire(), Slots()
