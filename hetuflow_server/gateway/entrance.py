@@ -25,12 +25,10 @@ from hetuflow_server.http.credentials import credential_in
 from hetuflow_server.http.problems import PROBLEM_JSON, answer_of
 
 _PREFIX = f"{m.GATEWAY_PATH}/"
-# A poll that finds work is answered sooner than this; only those that wait are worth watching.
-_WATCH_AFTER_SECONDS = 0.05
 _encode = msgspec.json.Encoder().encode
 
 
-class _HungUp(Exception):
+class HungUp(Exception):
     """The caller has closed the connection: nobody is there to be answered."""
 
 
@@ -50,7 +48,7 @@ class Entrance:
     async def _answer(self, call: Call[Any], scope: HTTPScope, receive: Receive, send: Send) -> None:
         try:
             payload = await self._serve(call, scope, receive)
-        except _HungUp:
+        except HungUp:
             pass
         except Exception as error:  # noqa: BLE001 - the one place that turns errors of agents' calls into answers
             trace_id = scope.get("state", {}).get("trace_id")
@@ -68,11 +66,11 @@ class Entrance:
         asked = call.read(await _body(receive, call.most_body))
         if not call.waits:
             return await call.serve(self._gateway, agent, asked)
-        async with _WhileThere(receive):
+        async with WhileThere(receive):
             return await call.serve(self._gateway, agent, asked)
 
 
-class _WhileThere:
+class WhileThere:
     """Breaks off its body when the caller hangs up: what it would have been given goes to others at once."""
 
     def __init__(self, receive: Receive) -> None:
@@ -82,21 +80,17 @@ class _WhileThere:
 
     async def __aenter__(self) -> Self:
         self._body = asyncio.current_task()
-        self._timer = asyncio.get_running_loop().call_later(_WATCH_AFTER_SECONDS, self._watch)
+        self._watching = asyncio.create_task(self._await_hang_up(), name="watch a waiting poll")
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._timer.cancel()
         if self._watching is not None:
             self._watching.cancel()
         if self._hung_up and isinstance(error, asyncio.CancelledError) and self._body is not None:
             self._body.uncancel()
-            raise _HungUp from error
-
-    def _watch(self) -> None:
-        self._watching = asyncio.create_task(self._await_hang_up(), name="watch a waiting poll")
+            raise HungUp from error
 
     async def _await_hang_up(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
@@ -119,7 +113,7 @@ async def _body(receive: Receive, most: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            raise _HungUp
+            raise HungUp
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         if size > most:

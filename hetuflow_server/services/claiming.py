@@ -60,7 +60,12 @@ class Claiming:
                 break
             # There may be something to tell, or its session is over, or something about it was decided.
             repeated = False
-        assignments = await self._assignments.make(dealt.claimed)
+        try:
+            assignments = await self._assignments.make(dealt.claimed)
+        except BaseException:
+            # Whoever asked has gone in this very moment, or what it was dealt cannot be told.
+            await self._dispatcher.take_back(dealt)
+            raise
         return m.Polled(ids.milliseconds(self._clock.now()), assignments, mail.cancels, mail.commands)
 
     def _maybe_repeated(self, asked: m.Poll) -> bool:

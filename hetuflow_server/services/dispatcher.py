@@ -7,7 +7,7 @@ next due time or a second passing starts a round; a round that dealt all it coul
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -41,6 +41,9 @@ _PATIENCE_SECONDS = 5.0
 _TRY_AGAIN_SECONDS = 0.1
 _MOST_PER_CLAIM = 500
 _MOST_ROUNDS = 3
+# Whoever asks again may have been dealt something by a server that did not know yet that it had hung up
+# there: what that was is looked for once more after this time.
+_LOOK_BACK_SECONDS = 0.3
 # How many heads of a namespace a claim looks at in one go, and how often it passes over those without room.
 _MOST_HEADS = 64
 _MOST_LOOKS = 8
@@ -76,6 +79,8 @@ class Dispatcher:
         self._waiting = WaitingRoom(self._suitability.fits)
         self._dealer = Dealer(self._suitability, capacity.classes)
         self._next_due: datetime | None = None
+        # Who asked again, and when to look back for it; in the order of these times.
+        self._asked_again: deque[tuple[float, Asker]] = deque()
         self._running: asyncio.Task[None] | None = None
         self._stopped = False
         self._gathering = Gathering()
@@ -102,6 +107,8 @@ class Dispatcher:
             self._waiting.leave(ghost)
             ghost.settle(NOTHING)
         self._waiting.enter(asker)
+        if asker.repeated and seconds > 0:
+            self._asked_again.append((self._clock.monotonic() + _LOOK_BACK_SECONDS, asker))
         if asker.free > 0:
             self._suitability.note([asker.facts])
         self._kicked.set()
@@ -112,7 +119,7 @@ class Dispatcher:
                 await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             if asker.answer.done() and not asker.answer.exception():
-                await asyncio.shield(self._give_back(asker.answer.result()))
+                await self.take_back(asker.answer.result())
             raise
         finally:
             self._waiting.leave(asker)
@@ -128,6 +135,10 @@ class Dispatcher:
     def take_claim_counts(self) -> dict[int, int]:
         """Return how many rows of each namespace were claimed since this was last asked."""
         return self._heads.shares.take_counts()
+
+    async def take_back(self, dealt: Dealt) -> None:
+        """Release what nobody will hear that it was dealt, whatever becomes of the caller meanwhile."""
+        await asyncio.shield(self._give_back(dealt))
 
     async def _give_back(self, dealt: Dealt) -> None:
         """Release what was dealt to somebody who is no longer there."""
@@ -190,10 +201,22 @@ class Dispatcher:
             pass
 
     def _until_next_look(self) -> float:
-        if self._next_due is None:
-            return _LOOK_AGAIN_SECONDS
-        due_in = (self._next_due - self._waiting.prefetch - self._clock.now()).total_seconds()
-        return min(_LOOK_AGAIN_SECONDS, max(0.001, due_in))
+        seconds = _LOOK_AGAIN_SECONDS
+        if self._next_due is not None:
+            due_in = (self._next_due - self._waiting.prefetch - self._clock.now()).total_seconds()
+            seconds = min(seconds, due_in)
+        if self._asked_again:
+            seconds = min(seconds, self._asked_again[0][0] - self._clock.monotonic())
+        return max(0.001, seconds)
+
+    def _to_look_back_for(self, newcomers: Sequence[Asker]) -> list[Asker]:
+        """Return whose requests may have been given something: of those who ask again, twice."""
+        found = [asker for asker in newcomers if asker.repeated]
+        while self._asked_again and self._asked_again[0][0] <= self._clock.monotonic():
+            _, asker = self._asked_again.popleft()
+            if not (asker.new or asker.answer.done()):
+                found.append(asker)
+        return found
 
     async def _round(self) -> bool:
         """Deal what there is; return whether another round may find more."""
@@ -202,8 +225,8 @@ class Dispatcher:
         newcomers = self._waiting.newcomers()
         # What is reserved here may be forgotten by a crash: its start would then be refused.
         async with self._database.transaction(Lane.FORGETFUL) as connection:
-            claimed = await self._given_before(connection, newcomers)
-            for asker in newcomers:
+            claimed = await self._given_before(connection, self._to_look_back_for(newcomers))
+            for asker in (*newcomers, *claimed):
                 asker.hungry = asker not in claimed
             full = False
             if self._waiting.free > 0:
@@ -228,12 +251,11 @@ class Dispatcher:
         self, connection: Connection, askers: Sequence[Asker]
     ) -> dict[Asker, list[Claimed]]:
         """Return what these very requests were given already, when their answers were lost."""
-        repeated = [asker for asker in askers if asker.new and asker.repeated]
-        if not repeated:
+        if not askers:
             return {}
-        requests = [(asker.agent_id, asker.request_id) for asker in repeated]
+        requests = [(asker.agent_id, asker.request_id) for asker in askers]
         given = await claim_transitions.claimed_before(connection, requests)
-        return {asker: given[asker.request_id] for asker in repeated if asker.request_id in given}
+        return {asker: given[asker.request_id] for asker in askers if asker.request_id in given}
 
     async def _claim(self, connection: Connection) -> tuple[dict[Asker, list[Claimed]], bool]:
         """Lock what those who wait may take, deal it among them and reserve what was dealt.

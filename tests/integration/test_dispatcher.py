@@ -226,6 +226,25 @@ async def test_work_goes_to_a_request_as_it_was_asked_last(bench: Bench) -> None
     assert (await broken_off).claimed == []
 
 
+async def test_what_another_server_dealt_to_a_request_broken_off_there_is_found(bench: Bench) -> None:
+    """It was asked again here before the other server knew: nobody has heard of what that one dealt."""
+    namespace = bench.namespace(100)
+    asker = bench.asker(namespace)
+    asking = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(asker.looked.done, what="the first look")
+    bench.fill(namespace, 1)
+    with psycopg.connect(bench.url, autocommit=True) as connection:
+        dealt = connection.execute(
+            "UPDATE sched_task_instance SET status = 'reserved', token = gen_random_uuid(), agent_id = %s, "
+            "session_id = %s, request_id = %s, reserved_at = now(), "
+            "reserved_until = now() + interval '1 hour' "
+            "WHERE namespace_id = %s AND status = 'pending' RETURNING id, token",
+            (asker.agent_id, asker.session_id, asker.request_id, namespace),
+        ).fetchall()
+    assert len(dealt) == 1
+    assert [(row.id, row.token) for row in (await asyncio.wait_for(asking, 30)).claimed] == dealt
+
+
 async def test_work_created_here_is_claimed_without_looking_for_heads(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
