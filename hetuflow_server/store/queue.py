@@ -10,7 +10,7 @@ from uuid import UUID
 from hetuflow_core.fairness import Head
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
+from hetuflow_server.store.phrases import LEASE, STATUS_BY_ID, by_key
 from hetuflow_server.store.records import ProgressNote
 
 # A loose index scan: one probe per head, however many rows wait behind it.
@@ -83,7 +83,7 @@ async def next_due(connection: Connection, among: Sequence[Head]) -> datetime | 
 _RENEW = f"""
 UPDATE sched_task_instance i
 SET lease_until = CASE WHEN i.status = 'running'
-                       THEN clock_timestamp() + make_interval(secs => i.lease_ms / 1000.0) END,
+                       THEN clock_timestamp() + {LEASE} END,
     reserved_until = CASE WHEN i.status = 'reserved'
                           THEN greatest(clock_timestamp(), i.due_at) + %(reservation)s END
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
@@ -98,7 +98,7 @@ WHERE i.token = h.token AND {STATUS_BY_ID} IN ('reserved', 'running')"""
 
 _ADOPT = f"""
 UPDATE sched_task_instance i
-SET session_id = %(session_id)s, lease_until = clock_timestamp() + make_interval(secs => i.lease_ms / 1000.0)
+SET session_id = %(session_id)s, lease_until = clock_timestamp() + {LEASE}
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS h(id, token)
 WHERE {by_key("i.id", "h.id")} AND i.token = h.token AND i.agent_id = %(agent_id)s
   AND {STATUS_BY_ID} = 'running'
@@ -195,12 +195,11 @@ WHERE namespace_id = %(namespace_id)s AND claimed
 ORDER BY id LIMIT %(most)s"""
 
 # The servers were away for longer than half a lease: agents get one more lease to come back in.
-_EXTEND_AFTER_OUTAGE = """
-UPDATE sched_task_instance
-SET lease_until = clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
+_EXTEND_AFTER_OUTAGE = f"""
+UPDATE sched_task_instance i
+SET lease_until = clock_timestamp() + {LEASE}
 WHERE namespace_id = %(namespace_id)s AND claimed AND status = 'running'
-  AND lease_until < clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
-  AND make_interval(secs => lease_ms / 2000.0) < %(away)s"""
+  AND lease_until < clock_timestamp() + {LEASE} AND {LEASE} / 2 < %(away)s"""
 
 # One look at all of a server's namespaces: most have nothing to rescue, and then this was all there is to do.
 _LOOK_FOR_RESCUE = """

@@ -15,14 +15,14 @@ from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import Uuids
 from hetuflow_server.store.columns import field_names, transpose
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.phrases import SHARED_COLUMNS, STATUS_BY_ID, by_key
+from hetuflow_server.store.phrases import LEASE, SHARED_COLUMNS, STATUS_BY_ID, by_key
 from hetuflow_server.store.records import Ended, Ending, Freed, TaskChange
 from hetuflow_server.store.upstreams import FOLLOWED
 
 _START = f"""
 UPDATE sched_task_instance i
 SET status = 'running', started_at = clock_timestamp(), reserved_until = NULL, request_id = NULL,
-    lease_until = clock_timestamp() + make_interval(secs => lease_ms / 1000.0)
+    lease_until = clock_timestamp() + {LEASE}
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
 WHERE {by_key("i.id", "r.id")} AND i.token = r.token AND {STATUS_BY_ID} = 'reserved'
   AND NOT i.cancel_requested AND i.reserved_until > clock_timestamp()

@@ -185,9 +185,13 @@ async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> 
         async with engine.database.transaction(Lane.PLANNED) as connection:
             before = (await connection.exec_driver_sql(_UPDATES, _QUEUE)).one()
             assert len(await transitions.start(connection, held)) == 3
+            leases = await connection.exec_driver_sql(
+                "SELECT lease_until - started_at FROM sched_task_instance"
+            )
             await queue.renew(connection, held, claim_transitions.RESERVATION)
             after = (await connection.exec_driver_sql(_UPDATES, _QUEUE)).one()
     assert (after.updated - before.updated, after.hot - before.hot) == (6, 6)
+    assert [round(lease.total_seconds()) for lease in leases.scalars()] == [300] * 3
 
 
 async def test_ends_and_retries_of_tasks_write_no_index(fresh_database_url: str) -> None:
