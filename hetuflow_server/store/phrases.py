@@ -12,8 +12,7 @@ from typing import Final
 # while few rows are claimed would otherwise go through all claimed ones, and be kept when there are many.
 STATUS_BY_ID: Final = "coalesce(i.status, '')"
 
-# How long an unreachable agent keeps the instance `i`: a product, because a quotient of decimals took as long
-# as finding the row.
+# How long an unreachable agent keeps the instance `i`.
 LEASE: Final = "i.lease_ms * interval '1 millisecond'"
 
 
