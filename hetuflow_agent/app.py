@@ -66,6 +66,8 @@ _CLOSING: Final = 6.0
 _SPARE_FOLDERS: Final = 512
 # Made ahead: work that comes while little goes on finds its folder there.
 _READY_FOLDERS: Final = 2
+# Made ahead once short work has come in numbers: about as many as are under way in a burst of it.
+_FOLDER_STOCK: Final = 384
 _PROGRAM: Final = "hetuflow-agent"
 
 
@@ -107,7 +109,13 @@ def build_agent(
 
     run_as = usable_users(host.run_as)
     data = DataDirectory(host.data_dir, passable=bool(run_as))
-    spares = SpareFolders(data.spare, most=_SPARE_FOLDERS, ready=_READY_FOLDERS)
+    spares = SpareFolders(
+        data.spare,
+        most=_SPARE_FOLDERS,
+        ready=_READY_FOLDERS,
+        stock=_FOLDER_STOCK,
+        has_plenty=data.has_plenty,
+    )
     outbox = Outbox(data.records)
     timers = Timers(clock)
     on_stop = OnStop(host.on_stop)

@@ -11,43 +11,79 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any, Final
 
-from hetuflow_agent.remains import Remains
-from hetuflow_agent.workdir import ClaimDirectory, remove_tree
+from hetuflow_agent.remains import Remains, remains_of
+from hetuflow_agent.workdir import ClaimDirectory
+
+# Work that found no spare one so often came in numbers, and more of it may: then a stock is made for it.
+_MANY: Final = 16
+# Between two looks at whether there is room for more.
+_AT_ONCE: Final = 16
 
 
 class SpareFolders:
-    """Any thread may offer one and take one."""
+    """Any thread may offer one; the event loop takes them."""
 
     name = "spare folders"
 
-    def __init__(self, folder: Path, *, most: int, ready: int = 0) -> None:
-        """`ready`: so many are made ahead, for work that is not to wait until its folder is made."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        most: int,
+        ready: int = 0,
+        stock: int = 0,
+        has_plenty: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`ready`: so many are made ahead, for work that is not to wait until its folder is made.
+
+        `stock`: so many are there once work has come in numbers, if the disk `has_plenty` of room.
+        """
         self._folder = folder
         self._most = most
         self._ready = ready
+        self._stock = stock
+        self._has_plenty = has_plenty
         self._numbers = count()
         self._spares: deque[str] = deque()
+        self._missed = 0
+        self._at_work: list[asyncio.Task[None]] = []
+        self._stopping = False
 
     async def start(self) -> None:
-        """Nothing of an earlier life is used: who knows what became of it since."""
-        await asyncio.to_thread(remove_tree, self._folder)
+        """What an earlier life has left is used if it is as new, which is looked at while others start."""
+        self._stopping = False
         with suppress(OSError):  # then nothing is kept, and nothing is missed
-            self._folder.mkdir(0o700)
+            self._folder.mkdir(0o700, exist_ok=True)
+        left = await asyncio.to_thread(self._left)
+        await asyncio.to_thread(self._take_over, left, self._ready)
         await asyncio.to_thread(self.replenish)
+        if left:
+            self._work(self._sort_out, left)
 
     async def stop(self) -> None:
+        """They stay, for the next life."""
+        self._stopping = True
+        await asyncio.gather(*self._at_work)
         self._spares.clear()
-        await asyncio.to_thread(remove_tree, self._folder)
+
+    async def settled(self) -> None:
+        """Return when everything is made, or looked at, that is being."""
+        await asyncio.gather(*self._at_work)
 
     def take(self, directory: ClaimDirectory) -> bool:
         """Whether a spare one is in its place now."""
         try:
             spare = self._spares.popleft()
         except IndexError:
+            self._missed += 1
+            if self._missed == _MANY:
+                self._work(self._stock_up)
             return False
         try:
             os.rename(spare, directory.path)  # noqa: PTH104  on the way of every task
@@ -62,9 +98,7 @@ class SpareFolders:
             return False
         spare = f"{self._folder}/{next(self._numbers)}"
         try:
-            for name, size in remains.sizes.items():
-                if size:
-                    _empty(directory.at(name))
+            _empty_all(directory, remains)
             os.rename(directory.path, spare)  # noqa: PTH104  as above
         except OSError:
             return False
@@ -73,14 +107,66 @@ class SpareFolders:
 
     def replenish(self) -> None:
         """Make as many as are to be ready: not all are had back. Blocks, so it is for a thread."""
-        while len(self._spares) < self._ready:
-            spare = f"{self._folder}/{next(self._numbers)}"
-            try:
-                ClaimDirectory(spare).make(parents=False)
-            except OSError:  # whoever needs one is told, when it is made for them
+        while len(self._spares) < self._ready and self._make_one():
+            pass
+
+    def _stock_up(self) -> None:
+        """For the next burst, and for the rest of this one: in it they would have to be made anyway."""
+        for number in range(self._stock):
+            if number % _AT_ONCE == 0 and not self._has_plenty():
                 return
-            self._spares.append(spare)
+            if len(self._spares) >= self._stock or not self._make_one():
+                return
+
+    def _make_one(self) -> bool:
+        if self._stopping:
+            return False
+        spare = f"{self._folder}/{next(self._numbers)}"
+        try:
+            ClaimDirectory(spare).make(parents=False)
+        except OSError:  # whoever needs one is told, when it is made for them
+            return False
+        self._spares.append(spare)
+        return True
+
+    def _left(self) -> deque[str]:
+        """The names of what an earlier life has left; what is made from now on has others."""
+        try:
+            left = deque(os.listdir(self._folder))  # noqa: PTH208  names are what is wanted
+        except OSError:
+            return deque()
+        self._numbers = count(max((int(name) for name in left if name.isdecimal()), default=-1) + 1)
+        return left
+
+    def _sort_out(self, left: deque[str]) -> None:
+        self._take_over(left, self._most)
+        while left and not self._stopping:
+            ClaimDirectory(self._folder / left.popleft()).remove()
+
+    def _take_over(self, left: deque[str], enough: int) -> None:
+        """Have so many of these as spares, without those that somebody has changed."""
+        while left and len(self._spares) < enough and not self._stopping:
+            directory = ClaimDirectory(self._folder / left.popleft())
+            if self._is_as_new(directory):
+                self._spares.append(directory.path)
+            else:
+                directory.remove()
+
+    @staticmethod
+    def _is_as_new(directory: ClaimDirectory) -> bool:
+        remains = remains_of(directory)
+        try:
+            _empty_all(directory, remains)
+        except OSError:
+            return False
+        return remains.as_made
+
+    def _work(self, what: Callable[..., None], *arguments: Any) -> None:
+        self._at_work.append(asyncio.create_task(asyncio.to_thread(what, *arguments), name=self.name))
 
 
-def _empty(file: str) -> None:
-    os.close(os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC))
+def _empty_all(directory: ClaimDirectory, remains: Remains) -> None:
+    for name, size in remains.sizes.items():
+        if size:
+            file = directory.at(name)
+            os.close(os.open(file, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC))

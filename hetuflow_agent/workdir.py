@@ -35,6 +35,9 @@ DISK_FULL_ERRORS: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # Below this no more work is taken: what is under way still has to write its logs and results.
 _LEAST_FREE_BYTES: Final = 32 * 1024 * 1024
 _LEAST_FREE_FILES: Final = 256
+# From here on nobody minds a few thousand small files more.
+_PLENTY_BYTES: Final = 1024 * 1024 * 1024
+_PLENTY_FILES: Final = 100_000
 # Asked for each slot that is free: a disk does not fill up by 32 MiB unseen within this.
 _LOOK_EVERY: Final = 0.05
 
@@ -229,13 +232,20 @@ class DataDirectory:
         return not full
 
     def is_full(self) -> bool:
+        return not self._has(_LEAST_FREE_BYTES, _LEAST_FREE_FILES)
+
+    def has_plenty(self) -> bool:
+        """Whether there is room for what is only useful."""
+        return self._has(_PLENTY_BYTES, _PLENTY_FILES)
+
+    def _has(self, free_bytes: int, free_files: int) -> bool:
         try:
             room = os.statvfs(self.root)
         except OSError:
-            return True
+            return False
         # A file system without a fixed number of files says 0 of 0.
-        few_files = room.f_files > 0 and room.f_favail < _LEAST_FREE_FILES
-        return room.f_bavail * room.f_frsize < _LEAST_FREE_BYTES or few_files
+        enough_files = room.f_files == 0 or room.f_favail >= free_files
+        return room.f_bavail * room.f_frsize >= free_bytes and enough_files
 
     def _take_lock(self) -> int:
         lock = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -35,7 +35,6 @@ async def shelf(tmp_path: Path) -> AsyncIterator[Shelf]:
     await shelf.spares.start()
     yield shelf
     await shelf.spares.stop()
-    assert not (tmp_path / "spare").exists()
 
 
 def inodes(directory: ClaimDirectory) -> set[int]:
@@ -120,11 +119,50 @@ async def test_what_is_there_already_is_not_overwritten(shelf: Shelf) -> None:
     assert shelf.spares.take(ClaimDirectory(shelf.root / "c")), "it is still to be had"
 
 
-async def test_spares_of_an_earlier_life_are_not_trusted(shelf: Shelf) -> None:
-    assert shelf.offer(shelf.made("a"))
-    later = SpareFolders(shelf.root / "spare", most=MOST)
+async def test_the_next_life_has_what_is_still_as_new(shelf: Shelf) -> None:
+    kept, changed = shelf.made("a"), shelf.made("b")
+    before = inodes(kept)
+    assert [shelf.offer(one) for one in (kept, changed)] == [True, True]
+    await shelf.spares.stop()
+    (shelf.root / "spare" / "0" / "output").write_text("written since")
+    (shelf.root / "spare" / "1" / "work" / "left").touch()
+    later = SpareFolders(shelf.root / "spare", most=MOST, ready=1)
     await later.start()
-    assert not later.take(ClaimDirectory(shelf.root / "b"))
+    await later.settled()
+    again = ClaimDirectory(shelf.root / "c")
+    assert later.take(again)
+    assert (inodes(again), again.output.read_bytes()) == (before, b"")
+    assert not later.take(ClaimDirectory(shelf.root / "d")), "the other one was changed"
+    assert list((shelf.root / "spare").iterdir()) == []
+    assert later.offer(again, remains_of(again))
+    assert not (shelf.root / "spare" / "0").exists(), "no name is used twice"
+    await later.stop()
+
+
+async def test_the_next_life_keeps_no_more_than_wanted(shelf: Shelf) -> None:
+    assert [shelf.offer(shelf.made(name)) for name in "ab"] == [True, True]
+    await shelf.spares.stop()
+    later = SpareFolders(shelf.root / "spare", most=1)
+    await later.start()
+    await later.settled()
+    assert len(list((shelf.root / "spare").iterdir())) == 1
+    await later.stop()
+
+
+@pytest.mark.parametrize(("has_plenty", "made"), [(True, 3), (False, 0)])
+async def test_a_stock_is_made_once_many_were_missing(tmp_path: Path, *, has_plenty: bool, made: int) -> None:
+    spares = SpareFolders(tmp_path / "spare", most=8, stock=3, has_plenty=lambda: has_plenty)
+    await spares.start()
+    wanted = ClaimDirectory(tmp_path / "a")
+    for missing in range(16):
+        assert not spares.take(wanted), missing
+        if missing == 0:
+            await spares.settled()
+            assert list((tmp_path / "spare").iterdir()) == [], "one was missing, not many"
+    await spares.settled()
+    assert len(list((tmp_path / "spare").iterdir())) == made
+    assert spares.take(wanted) is (made > 0)
+    await spares.stop()
 
 
 async def test_some_are_ready_from_the_start_and_again_once_they_are_gone(tmp_path: Path) -> None:
@@ -140,4 +178,4 @@ async def test_some_are_ready_from_the_start_and_again_once_they_are_gone(tmp_pa
     assert not spares.take(ClaimDirectory(tmp_path / "e")), "no more than are to be ready"
     await spares.stop()
     spares.replenish()
-    assert not (tmp_path / "spare").exists(), "nothing is made after the end"
+    assert list((tmp_path / "spare").iterdir()) == [], "nothing is made after the end"
