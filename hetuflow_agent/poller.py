@@ -130,8 +130,11 @@ class Poller:
             self._lost.append(structs.replace(asked, repeated=True))
             self._nudge.set()
 
-    def hurried(self) -> bool:
-        return self._runner.hurried()
+    def ends_per_second(self) -> float:
+        return self._runner.ends_per_second()
+
+    def under_way(self) -> int:
+        return self._runner.under_way
 
     def note_idle(self) -> None:
         self._nudge.set()

@@ -36,10 +36,14 @@ MOST_PER_REQUEST: Final = 200
 _LOG_PATIENCE: Final = 5.0
 _EVERY: Final = 1.0
 _LOOP_STOP: Final = 2.0
-# While reports come in numbers a few of them wait for others: as long as a request takes, within these. So
-# many are company enough.
+# Ends per second from which on a few milliseconds more for one are less than what a request for each costs.
+_HURRY: Final = 50.0
+# While reports come in numbers a few of them wait for others: as long as a request takes, within these, or
+# until enough are together if that is soon.
 _COMPANY: Final = 0.012
 _MOST_COMPANY: Final = 0.05
+_SOON: Final = 0.08
+# So many are company enough; of starts half as many, for as many results go along.
 _ENOUGH: Final = 64
 
 
@@ -51,8 +55,11 @@ class Errand(Protocol):
     def hear_along(self, asked: Poll, answer: Polled | None) -> None:
         """`answer` is None when none came."""
 
-    def hurried(self) -> bool:
-        """Whether work ends so often that reports should wait for company."""
+    def ends_per_second(self) -> float:
+        """How often work ends, of late."""
+
+    def under_way(self) -> int:
+        """How much work has not ended, so that there is more of it to report."""
 
     def note_idle(self) -> None:
         """No request is under way any more that could take a question along."""
@@ -94,6 +101,8 @@ class Reporter:
         self._answered: list[UUID] = []
         self._clearing: asyncio.Task[None] | None = None
         self._most = MOST_PER_REQUEST
+        # Set when nothing is gained by waiting for more reports.
+        self._together = asyncio.Event()
         self._backoff = Backoff(rng, longest=5.0)
         self._stopping = asyncio.Event()
         self._lanes = [
@@ -108,6 +117,7 @@ class Reporter:
     async def stop(self) -> None:
         """Go on reporting within the budget; what is not answered by then is on disk for the next start."""
         self._stopping.set()
+        self._together.set()
         for lane in self._lanes:
             await lane.stop()
         self._answer_asked(self._asked, HetuflowError("The agent is stopping."))
@@ -141,6 +151,7 @@ class Reporter:
     def submit(self, finish: Finish) -> None:
         """Have a result reported, now or as soon as a server answers."""
         self._results[finish.token] = (finish, self._clock.boottime() + _LOG_PATIENCE)
+        self._note_company()
         self.wake()
 
     def wake(self) -> None:
@@ -149,7 +160,7 @@ class Reporter:
 
     async def send_starts(self) -> int:
         if self._asked:
-            await self._gather(len(self._asked))
+            await self._gather()
         batch, self._asked = self._asked[:MOST_PER_REQUEST], self._asked[MOST_PER_REQUEST:]
         if not batch:
             return 0
@@ -205,12 +216,13 @@ class Reporter:
             raise HetuflowError("The agent is stopping.")
         answered: asyncio.Future[ReportOutcome] = asyncio.get_running_loop().create_future()
         self._asked.append((report, answered))
+        self._note_company()
         self._lanes[0].wake()
         return await answered
 
     async def _send_batch(self) -> int:
         if self._results:
-            await self._gather(len(self._results) - len(self._on_the_way))
+            await self._gather()
         if self._starting or (self._asked and not self._stopping.is_set()):
             return 0  # they go with what follows that, or are sent when nothing does
         batch = self._ready(self._most)
@@ -221,10 +233,28 @@ class Reporter:
         self._most = MOST_PER_REQUEST
         return self._settle(batch, outcomes)
 
-    async def _gather(self, waiting: int) -> None:
+    async def _gather(self) -> None:
         """While much is going on, let some of it come together: a request costs as much as several tasks."""
-        if self._errand is not None and self._errand.hurried():
-            await asyncio.sleep(company(waiting, self._took))
+        errand = self._errand
+        if errand is None or self._is_company():
+            return
+        seconds = company(self._took, errand.ends_per_second())
+        if seconds > 0:
+            self._together.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._together.wait()
+
+    def _note_company(self) -> None:
+        if not self._together.is_set() and self._is_company():
+            self._together.set()
+
+    def _is_company(self) -> bool:
+        """Whether enough reports are together, or nothing is under way that could bring another."""
+        asked = len(self._asked)
+        if asked >= _ENOUGH // 2 or len(self._results) - len(self._on_the_way) >= _ENOUGH:
+            return True
+        return self._stopping.is_set() or self._errand is None or self._errand.under_way() <= asked
 
     async def _exchange(self, reports: Sequence[Start | Release | Finish]) -> list[ReportOutcome]:
         """Say these, and ask for work if there is room; what was given is begun when this returns."""
@@ -316,6 +346,10 @@ class Reporter:
                 answered.set_exception(error)
 
 
-def company(waiting: int, took: float) -> float:
-    """Seconds that so many reports wait for others, when a request takes so long."""
-    return 0.0 if waiting >= _ENOUGH else min(_MOST_COMPANY, max(_COMPANY, took))
+def company(took: float, ends_per_second: float) -> float:
+    """Seconds that reports wait for others when the last request took so long, and work ends so often."""
+    if ends_per_second <= _HURRY:
+        return 0.0
+    # Each end is reported, and for each something else is started.
+    together_in = _ENOUGH / (2 * ends_per_second)
+    return max(min(_MOST_COMPANY, max(_COMPANY, took)), together_in if together_in <= _SOON else 0.0)

@@ -161,6 +161,12 @@ class LogShipper:
             if not found.drained:
                 self._loop.wake()
 
+    def put_away(self, token: UUID) -> None:
+        """Its result is on record: the folder of work that has said nothing may serve another claim."""
+        found = self._logs.get(token)
+        if found is not None and found.wordless and self._is_reused(found):
+            del self._logs[token]
+
     def drained(self, token: UUID) -> bool:
         found = self._logs.get(token)
         return found is None or found.drained
@@ -262,17 +268,14 @@ class LogShipper:
         if not done:
             return
         # Nobody has a file of a deserted one open. A thread for this would cost more than it takes.
-        left = [
-            found
-            for found in done
-            if not (
-                found.remains is not None
-                and self._disposal.reuse(found.directory, found.remains, failed=found.failed)
-            )
-        ]
+        left = [found for found in done if not self._is_reused(found)]
         if left:
             await asyncio.to_thread(self._dispose_all, left)
         await self._forget([found.token for found in done])
+
+    def _is_reused(self, found: ClaimLog) -> bool:
+        remains = found.remains
+        return remains is not None and self._disposal.reuse(found.directory, remains, failed=found.failed)
 
     def _dispose_all(self, logs: Sequence[ClaimLog]) -> None:
         for found in logs:

@@ -127,6 +127,11 @@ class ClaimLog:
     def drained(self) -> bool:
         return all(stream.drained for stream in self.streams.values())
 
+    @property
+    def wordless(self) -> bool:
+        """Whether it has ended and nothing was ever written."""
+        return self.remains is not None and all(self.remains.sizes.get(name) == 0 for name in self.streams)
+
     def close(self) -> None:
         self.resting = False
         sizes = {} if self.remains is None else self.remains.sizes

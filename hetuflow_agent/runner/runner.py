@@ -27,8 +27,6 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner"
 
 # Results that wait for the server or for their logs; beyond this no more work is taken.
 _MOST_UNREPORTED: Final = 2_000
-# Ends per second from which on a few milliseconds more for one are less than what a request for each costs.
-_HURRY: Final = 50.0
 _KILL_MARGIN: Final = 1.0
 _LAST_WAIT: Final = 3.0
 
@@ -136,9 +134,14 @@ class Runner:
         """How many more assignments to ask for: what may begin now, or within a moment if work is short."""
         return max(0, self._room(self._slots.ahead(self._workshop.clock.boottime())) - self.expected)
 
-    def hurried(self) -> bool:
-        """Whether short work comes and goes in numbers."""
-        return self._slots.pace.per_second(self._workshop.clock.boottime()) > _HURRY
+    def ends_per_second(self) -> float:
+        """How often work ends, of late."""
+        return self._slots.pace.per_second(self._workshop.clock.boottime())
+
+    @property
+    def under_way(self) -> int:
+        """A result that is being written down holds no slot."""
+        return len(self._attempts) - len(self._worked)
 
     @property
     def recording(self) -> bool:
@@ -148,8 +151,7 @@ class Runner:
     def _room(self, ahead: int) -> int:
         if self._stopping or not self._takes_work or self.blocked():
             return 0
-        # A result that is being written down holds no slot.
-        active = len(self._attempts) - len(self._worked)
+        active = self.under_way
         unreported = len(self._workshop.claims) - active
         return max(0, min(self._slots.count + ahead - active, _MOST_UNREPORTED - unreported))
 

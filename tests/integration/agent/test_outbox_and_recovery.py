@@ -184,6 +184,16 @@ async def test_known_results_are_reported_as_they_are_and_strays_removed(bench: 
     assert (kept.root.exists(), stray.root.exists()) == (True, False)
 
 
+async def test_a_result_whose_folder_serves_another_already_is_reported(bench: Bench) -> None:
+    finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
+    await bench.workshop.outbox.put(finish, "given away")
+    await Recovery(bench.workshop).start()
+    assert bench.desk.finishes == {finish.instance_id: finish}
+    assert bench.workshop.shipper.drained(finish.token)
+    assert await bench.workshop.shipper.taken([finish.token]) == []
+    assert await bench.workshop.outbox.finished() == []
+
+
 async def test_what_lived_in_the_agent_itself_is_lost_with_it(bench: Bench) -> None:
     begun, reserved = (assignment_for("http", {"url": "http://x"}) for _ in range(2))
     workshop = bench.workshop

@@ -176,12 +176,14 @@ async def test_starts_that_arrive_together_share_a_request(scene: Scene) -> None
 
 
 class Errands:
-    """A question for every request; `hurry` as told."""
+    """A question for every request; work ends and is under way as told."""
 
     def __init__(self) -> None:
         self.asked: list[Poll] = []
         self.heard: list[tuple[Poll, Polled | None]] = []
         self.idle = 0
+        self.per_second = 0.0
+        self.more = 0
 
     def ask_along(self) -> Poll:
         self.asked.append(Poll(uuid4(), uuid4(), free_slots=1, wait_ms=0))
@@ -190,8 +192,11 @@ class Errands:
     def hear_along(self, asked: Poll, answer: Polled | None) -> None:
         self.heard.append((asked, answer))
 
-    def hurried(self) -> bool:
-        return False
+    def ends_per_second(self) -> float:
+        return self.per_second
+
+    def under_way(self) -> int:
+        return self.more
 
     def note_idle(self) -> None:
         self.idle += 1
@@ -213,19 +218,61 @@ async def test_results_go_along_with_starts_and_a_question_with_both(scene: Scen
 
 
 @pytest.mark.parametrize(
-    ("waiting", "took", "seconds"),
+    ("took", "per_second", "seconds"),
     [
-        (1, 0.0, 0.012),
-        (1, 0.030, 0.030),
-        (63, 0.400, 0.050),
-        (64, 0.030, 0.0),
-        (200, 0.0, 0.0),
+        (0.030, 50, 0.0),
+        (0.0, 51, 0.012),
+        (0.030, 51, 0.030),
+        (0.400, 399, 0.050),
+        (0.0, 400, 0.080),
+        (0.0, 1_000, 0.032),
+        (0.040, 1_000, 0.040),
+        (0.0, 10_000, 0.012),
     ],
 )
-def test_few_reports_wait_for_company_as_long_as_a_request_takes(
-    waiting: int, took: float, seconds: float
+def test_reports_wait_for_company_as_long_as_a_request_takes_or_until_enough_are_together(
+    took: float, per_second: float, seconds: float
 ) -> None:
-    assert company(waiting, took) == seconds
+    assert company(took, per_second) == seconds
+
+
+@pytest.mark.parametrize(("under_way", "sent_by"), [(1_000, 63), (70, 63), (3, 2)])
+async def test_reports_that_wait_go_once_enough_are_together_or_no_more_can_come(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, under_way: int, sent_by: int
+) -> None:
+    monkeypatch.setattr("hetuflow_agent.reporter.company", lambda *_: 3600.0)
+    errands = Errands()
+    errands.more = under_way
+    scene.reporter.take_along(errands)
+    sending: asyncio.Task[int] | None = None
+    for number in range(under_way):
+        errands.more -= 1
+        scene.submit()
+        if sending is None:
+            sending = asyncio.create_task(scene.reporter.send_results())
+        for _ in range(5):
+            await asyncio.sleep(0)
+        if sending.done():
+            assert number == sent_by
+            break
+    assert sending is not None
+    assert await sending == min(under_way, 64)
+
+
+async def test_starts_wait_for_half_as_many(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hetuflow_agent.reporter.company", lambda *_: 3600.0)
+    errands = Errands()
+    errands.more = 1_000
+    scene.reporter.take_along(errands)
+    waiting = [asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4())) for _ in range(31)]
+    await asyncio.sleep(0)
+    sending = asyncio.create_task(scene.reporter.send_starts())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not scene.wire.requests
+    waiting.append(asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4())))
+    assert await sending == 32
+    assert await asyncio.gather(*waiting) == [ReportOutcome.OK] * 32
 
 
 async def test_a_result_the_server_cannot_take_holds_up_no_start(scene: Scene) -> None:
