@@ -117,12 +117,12 @@ async def test_the_folder_of_work_that_said_nothing_serves_the_next_before_the_r
 ) -> None:
     silent, next_one = assignment_of(["true"]), assignment_of(script="pwd; exit 3")
     assert (await finish_of(bench, silent)).status is Status.SUCCEEDED
-    assert not bench.directory(silent.instance_id).exists()
+    assert not bench.directory(silent).exists()
     assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [silent.token]
     (spare,) = bench.workshop.data.spare.iterdir()
     before = (spare / "stdout").stat().st_ino
     assert (await finish_of(bench, next_one)).exit_code == 3
-    assert (bench.directory(next_one.instance_id) / "stdout").stat().st_ino == before
+    assert (bench.directory(next_one) / "stdout").stat().st_ino == before
     assert await bench.workshop.shipper.taken([silent.token]) == []
     assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [next_one.token]
 
