@@ -67,7 +67,7 @@ _SPARE_FOLDERS: Final = 512
 # Made ahead: work that comes while little goes on finds its folder there.
 _READY_FOLDERS: Final = 2
 # Made ahead once short work has come in numbers: about as many as are under way in a burst of it.
-_FOLDER_STOCK: Final = 384
+_FOLDER_STOCK: Final = 320
 _PROGRAM: Final = "hetuflow-agent"
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -22,8 +23,10 @@ from hetuflow_agent.workdir import ClaimDirectory
 
 # Work that found no spare one so often came in numbers, and more of it may: then a stock is made for it.
 _MANY: Final = 16
-# Between two looks at whether there is room for more.
-_AT_ONCE: Final = 16
+# It is made while none has been wanted for so many seconds: who works has a use for the processor.
+_QUIET: Final = 0.05
+# Between two looks at whether it is still quiet, and there is room for more.
+_AT_ONCE: Final = 8
 
 
 class SpareFolders:
@@ -52,23 +55,26 @@ class SpareFolders:
         self._numbers = count()
         self._spares: deque[str] = deque()
         self._missed = 0
+        self._wanted_at = 0.0
+        # Those of this life, wherever they are by now.
+        self._made = 0
         self._at_work: list[asyncio.Task[None]] = []
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     async def start(self) -> None:
         """What an earlier life has left is used if it is as new, which is looked at while others start."""
-        self._stopping = False
+        self._stopping.clear()
         with suppress(OSError):  # then nothing is kept, and nothing is missed
             self._folder.mkdir(0o700, exist_ok=True)
         left = await asyncio.to_thread(self._left)
         await asyncio.to_thread(self._take_over, left, self._ready)
         await asyncio.to_thread(self.replenish)
         if left:
-            self._work(self._sort_out, left)
+            self._begin(asyncio.to_thread(self._sort_out, left))
 
     async def stop(self) -> None:
         """They stay, for the next life."""
-        self._stopping = True
+        self._stopping.set()
         await asyncio.gather(*self._at_work)
         self._spares.clear()
 
@@ -77,13 +83,15 @@ class SpareFolders:
         await asyncio.gather(*self._at_work)
 
     def take(self, directory: ClaimDirectory) -> bool:
-        """Whether a spare one is in its place now."""
+        """Whether a spare one is in its place now; if not, the caller makes one."""
+        self._wanted_at = time.monotonic()
         try:
             spare = self._spares.popleft()
         except IndexError:
             self._missed += 1
+            self._made += 1
             if self._missed == _MANY:
-                self._work(self._stock_up)
+                self._begin(self._stock_up())
             return False
         try:
             os.rename(spare, directory.path)  # noqa: PTH104  on the way of every task
@@ -110,17 +118,23 @@ class SpareFolders:
         while len(self._spares) < self._ready and self._make_one():
             pass
 
-    def _stock_up(self) -> None:
-        """For the next burst, and for the rest of this one: in it they would have to be made anyway."""
-        for number in range(self._stock):
-            if number % _AT_ONCE == 0 and not self._has_plenty():
-                return
-            if len(self._spares) >= self._stock or not self._make_one():
+    async def _stock_up(self) -> None:
+        """For the next burst; what this one makes for itself counts."""
+        while self._made < self._stock and not self._stopping.is_set():
+            if self._wanted_at + _QUIET > time.monotonic():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_QUIET):
+                        await self._stopping.wait()
+            elif not self._has_plenty() or not await asyncio.to_thread(self._make_some):
                 return
 
+    def _make_some(self) -> bool:
+        return all(self._make_one() for _ in range(min(_AT_ONCE, self._stock - self._made)))
+
     def _make_one(self) -> bool:
-        if self._stopping:
+        if self._stopping.is_set():
             return False
+        self._made += 1
         spare = f"{self._folder}/{next(self._numbers)}"
         try:
             ClaimDirectory(spare).make(parents=False)
@@ -140,12 +154,12 @@ class SpareFolders:
 
     def _sort_out(self, left: deque[str]) -> None:
         self._take_over(left, self._most)
-        while left and not self._stopping:
+        while left and not self._stopping.is_set():
             ClaimDirectory(self._folder / left.popleft()).remove()
 
     def _take_over(self, left: deque[str], enough: int) -> None:
         """Have so many of these as spares, without those that somebody has changed."""
-        while left and len(self._spares) < enough and not self._stopping:
+        while left and len(self._spares) < enough and not self._stopping.is_set():
             directory = ClaimDirectory(self._folder / left.popleft())
             if self._is_as_new(directory):
                 self._spares.append(directory.path)
@@ -161,8 +175,8 @@ class SpareFolders:
             return False
         return remains.as_made
 
-    def _work(self, what: Callable[..., None], *arguments: Any) -> None:
-        self._at_work.append(asyncio.create_task(asyncio.to_thread(what, *arguments), name=self.name))
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        self._at_work.append(asyncio.create_task(work, name=self.name))
 
 
 def _empty_all(directory: ClaimDirectory, remains: Remains) -> None:

@@ -151,7 +151,7 @@ async def test_the_next_life_keeps_no_more_than_wanted(shelf: Shelf) -> None:
 
 @pytest.mark.parametrize(("has_plenty", "made"), [(True, 3), (False, 0)])
 async def test_a_stock_is_made_once_many_were_missing(tmp_path: Path, *, has_plenty: bool, made: int) -> None:
-    spares = SpareFolders(tmp_path / "spare", most=8, stock=3, has_plenty=lambda: has_plenty)
+    spares = SpareFolders(tmp_path / "spare", most=8, stock=16 + 3, has_plenty=lambda: has_plenty)
     await spares.start()
     wanted = ClaimDirectory(tmp_path / "a")
     for missing in range(16):
@@ -159,10 +159,19 @@ async def test_a_stock_is_made_once_many_were_missing(tmp_path: Path, *, has_ple
         if missing == 0:
             await spares.settled()
             assert list((tmp_path / "spare").iterdir()) == [], "one was missing, not many"
+    assert list((tmp_path / "spare").iterdir()) == [], "work comes first"
     await spares.settled()
     assert len(list((tmp_path / "spare").iterdir())) == made
     assert spares.take(wanted) is (made > 0)
     await spares.stop()
+
+
+async def test_no_stock_is_made_after_the_end(tmp_path: Path) -> None:
+    spares = SpareFolders(tmp_path / "spare", most=8, stock=100)
+    await spares.start()
+    assert not any(spares.take(ClaimDirectory(tmp_path / "a")) for _ in range(16))
+    await spares.stop()
+    assert list((tmp_path / "spare").iterdir()) == []
 
 
 async def test_some_are_ready_from_the_start_and_again_once_they_are_gone(tmp_path: Path) -> None:
