@@ -98,22 +98,24 @@ SELECT count(*)::integer FROM (
   WHERE {_ENABLED} AND s.next_fire_at < %(before)s AND s.namespace_id = ANY(%(namespaces)s::integer[])
   LIMIT %(most)s) c"""
 
-_FAILED = """
+# A pair and not an equality, which would be dropped from the order: then failures of all would do as well.
+_FAILURES = """
+    SELECT task_id FROM sched_task_failure
+    WHERE (namespace_id, failed_at) > (n.id, %(since)s) AND (namespace_id, failed_at) <= (n.id, 'infinity')
+    ORDER BY namespace_id DESC, failed_at DESC LIMIT {most}"""
+_FAILED = f"""
 SELECT coalesce(sum(f.failed), 0)::integer
 FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
-  SELECT count(*) AS failed FROM (
-    SELECT FROM sched_task_failure f
-    WHERE f.namespace_id = n.id AND f.failed_at > %(since)s LIMIT %(cap)s) c) f"""
+  SELECT count(*) AS failed FROM ({_FAILURES.format(most="%(cap)s")}) c) f"""
 
 # Of the newest failures, those whose job has ended nothing well since.
-_FAILING = """
+_FAILING = f"""
 SELECT f.namespace_id, j.name AS job, f.job_id, f.id AS task_id, f.finished_at AS failed_at, f.exit_code,
        f.reason
 FROM (
   SELECT DISTINCT ON (t.job_id) t.namespace_id, t.job_id, t.id, t.finished_at, t.exit_code, t.reason
-  FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
-    SELECT task_id FROM sched_task_failure
-    WHERE namespace_id = n.id AND failed_at > %(since)s ORDER BY failed_at DESC LIMIT %(looked)s) newest
+  FROM unnest(%(namespaces)s::integer[]) AS n(id)
+  CROSS JOIN LATERAL ({_FAILURES.format(most="%(looked)s")}) newest
   JOIN sched_task t ON t.id = newest.task_id
   ORDER BY t.job_id, t.finished_at DESC) f
 JOIN sched_job j ON j.id = f.job_id

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 
 from hetuflow_core.resources import RunRequest
@@ -18,6 +19,7 @@ from hetuflow_server.services.principals import Principal
 from hetuflow_server.store import overview as store
 from hetuflow_server.store.expiry import delete_expired
 from tests.support.claiming_engine import WHO, Engine, engine_on
+from tests.support.explaining import Explaining
 from tests.support.fleet import Fleet
 
 FAILED = InstanceStatus.FAILED
@@ -147,6 +149,25 @@ async def test_nothing_of_other_namespaces_is_told(engine: Engine) -> None:
         held=0, pending=0, reserved=0, running=0, oldest_due_seconds=None, failed_last_hour=0, agents=[]
     )
     assert said == empty
+
+
+_FAILURES = """
+INSERT INTO sched_task_failure (namespace_id, failed_at, task_id)
+SELECT CASE WHEN n > 5000 THEN 1 ELSE 2 + n % 2 END, now() - n * interval '1 s', gen_random_uuid()
+FROM generate_series(1, 5020) n"""
+
+
+@pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
+async def test_of_failures_those_of_the_namespace_are_read(fresh_database_url: str, mode: str) -> None:
+    with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as driver:
+        driver.execute(_FAILURES)
+        driver.execute("ANALYZE sched_task_failure")
+        driver.execute(f"SET plan_cache_mode = {mode}")
+        here = store.Reach({1: "default", 4: "quiet"}, datetime.now(UTC))
+        for ask, most in ((store.failed_last_hour, 0), (lambda on, at: store.failing(on, at, 10), 20)):
+            explaining = Explaining(driver, "sched_task_failure", strict=False)
+            await ask(explaining, here)
+            assert explaining.read <= most
 
 
 @pytest.mark.parametrize(
