@@ -14,6 +14,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 from contextlib import suppress
+from enum import Enum, auto
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -45,6 +46,11 @@ _MOST_COMPANY: Final = 0.05
 _SOON: Final = 0.08
 # So many are company enough; of starts half as many, for as many results go along.
 _ENOUGH: Final = 64
+
+
+class _Lane(Enum):
+    STARTS = auto()
+    RESULTS = auto()
 
 
 class Errand(Protocol):
@@ -101,8 +107,8 @@ class Reporter:
         self._answered: list[UUID] = []
         self._clearing: asyncio.Task[None] | None = None
         self._most = MOST_PER_REQUEST
-        # Set when nothing is gained by waiting for more reports.
-        self._together = asyncio.Event()
+        # Of each lane: set when nothing is gained by waiting for more reports.
+        self._together = {lane: asyncio.Event() for lane in _Lane}
         self._backoff = Backoff(rng, longest=5.0)
         self._stopping = asyncio.Event()
         self._lanes = [
@@ -117,7 +123,7 @@ class Reporter:
     async def stop(self) -> None:
         """Go on reporting within the budget; what is not answered by then is on disk for the next start."""
         self._stopping.set()
-        self._together.set()
+        self._note_company()
         for lane in self._lanes:
             await lane.stop()
         self._answer_asked(self._asked, HetuflowError("The agent is stopping."))
@@ -160,7 +166,7 @@ class Reporter:
 
     async def send_starts(self) -> int:
         if self._asked:
-            await self._gather()
+            await self._gather(_Lane.STARTS)
         batch, self._asked = self._asked[:MOST_PER_REQUEST], self._asked[MOST_PER_REQUEST:]
         if not batch:
             return 0
@@ -222,7 +228,7 @@ class Reporter:
 
     async def _send_batch(self) -> int:
         if self._results:
-            await self._gather()
+            await self._gather(_Lane.RESULTS)
         if self._starting or (self._asked and not self._stopping.is_set()):
             return 0  # they go with what follows that, or are sent when nothing does
         batch = self._ready(self._most)
@@ -233,28 +239,32 @@ class Reporter:
         self._most = MOST_PER_REQUEST
         return self._settle(batch, outcomes)
 
-    async def _gather(self) -> None:
+    async def _gather(self, lane: _Lane) -> None:
         """While much is going on, let some of it come together: a request costs as much as several tasks."""
         errand = self._errand
-        if errand is None or self._is_company():
+        if errand is None or self._is_company(lane):
             return
         seconds = company(self._took, errand.ends_per_second())
         if seconds > 0:
-            self._together.clear()
+            self._together[lane].clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._together.wait()
+                    await self._together[lane].wait()
 
     def _note_company(self) -> None:
-        if not self._together.is_set() and self._is_company():
-            self._together.set()
+        for lane, together in self._together.items():
+            if not together.is_set() and self._is_company(lane):
+                together.set()
 
-    def _is_company(self) -> bool:
+    def _is_company(self, lane: _Lane) -> bool:
         """Whether enough reports are together, or nothing is under way that could bring another."""
         asked = len(self._asked)
-        if asked >= _ENOUGH // 2 or len(self._results) - len(self._on_the_way) >= _ENOUGH:
+        if asked >= _ENOUGH // 2 or self._stopping.is_set():
             return True
-        return self._stopping.is_set() or self._errand is None or self._errand.under_way() <= asked
+        # No start goes sooner because of these: many may wait for their logs.
+        if lane is _Lane.RESULTS and len(self._results) - len(self._on_the_way) >= _ENOUGH:
+            return True
+        return self._errand is None or self._errand.under_way() <= asked
 
     async def _exchange(self, reports: Sequence[Start | Release | Finish]) -> list[ReportOutcome]:
         """Say these, and ask for work if there is room; what was given is begun when this returns."""

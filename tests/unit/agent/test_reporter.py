@@ -259,14 +259,20 @@ async def test_reports_that_wait_go_once_enough_are_together_or_no_more_can_come
     assert await sending == min(under_way, 64)
 
 
-async def test_starts_wait_for_half_as_many(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_starts_wait_for_half_as_many_whatever_waits_for_its_log(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("hetuflow_agent.reporter.company", lambda *_: 3600.0)
     errands = Errands()
     errands.more = 1_000
     scene.reporter.take_along(errands)
+    scene.logs.behind = {finish.token for finish in scene.submit(100)}
     waiting = [asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4())) for _ in range(31)]
     await asyncio.sleep(0)
     sending = asyncio.create_task(scene.reporter.send_starts())
+    for _ in range(5):
+        await asyncio.sleep(0)
+    scene.logs.behind |= {finish.token for finish in scene.submit()}
     for _ in range(5):
         await asyncio.sleep(0)
     assert not scene.wire.requests
