@@ -36,6 +36,8 @@ from hetuflow_server.store.records import Ending, ProgressNote
 from hetuflow_server.stream.hints import Hints, daemons_topic, namespace_topic
 
 MOST_REPORTS = 200
+# Of all requests that share a transaction: the more do, the less the processors wait for each other.
+_MOST_SHARED = 500
 _WHOLE = 100
 # Of the year 9999: the last one everybody can write.
 _LAST_MILLISECOND = 253_402_300_799_999
@@ -67,9 +69,9 @@ class Reporting:
         self._settler = settler
         self._clock = clock
         # Reports of all agents that come in while a transaction is under way share the next one.
-        self._starting = Coalescer("start", self._start, most=MOST_REPORTS, weigh=len, again=deadlocked)
+        self._starting = Coalescer("start", self._start, most=_MOST_SHARED, weigh=len, again=deadlocked)
         self._finishing = Coalescer(
-            "finish", self._finish, most=MOST_REPORTS, weigh=lambda one: len(one[1]), again=deadlocked
+            "finish", self._finish, most=_MOST_SHARED, weigh=lambda one: len(one[1]), again=deadlocked
         )
 
     async def heartbeat(self, credential: AgentCredential, asked: m.Heartbeat) -> m.HeartbeatKept:
