@@ -24,13 +24,17 @@ class Desk:
         assert wait_ms > 0
         if not self.left:
             raise BenchFailed("nothing is left")
-        return [assignment(self.left.pop()) for _ in range(self._at_once)]
+        return self._deal()
 
     async def start(self, assignments: list[m.Assignment]) -> None:
         assert assignments
 
-    async def finish(self, assignments: list[m.Assignment]) -> None:
+    async def finish_and_poll(self, assignments: list[m.Assignment]) -> list[m.Assignment]:
         self.finished += [one.instance_id for one in assignments]
+        return self._deal()
+
+    def _deal(self) -> list[m.Assignment]:
+        return [assignment(self.left.pop()) for _ in range(min(self._at_once, len(self.left)))]
 
 
 def assignment(instance: UUID) -> m.Assignment:
