@@ -184,8 +184,8 @@ class System:
         """Wait until nothing is queued or running."""
 
         def idle() -> bool:
-            row = connection.execute("SELECT count(*) FROM sched_task_instance").fetchone()
-            return row == (0,)
+            row = connection.execute("SELECT EXISTS (SELECT FROM sched_task_instance)").fetchone()
+            return row == (False,)
 
         with psycopg.connect(self._database_url, autocommit=True) as connection:
             wait_until(idle, what="The queue did not become empty", log_tail=str, seconds=seconds)
