@@ -33,10 +33,33 @@ _MOST_PER_CALL = 1_000
 # While the last rows are in other agents' hands.
 _TAIL_WAIT_MS = 100
 _clock = SystemClock()
+
+
+class Given(msgspec.Struct, frozen=True):
+    """What is read of an assignment: the rest is for who runs it, and every host reads its own."""
+
+    instance_id: UUID
+    token: UUID
+
+
+class _Polled(msgspec.Struct):
+    assignments: list[Given] = []
+    cancels: list[m.Cancel] = []
+
+
+class _Result(msgspec.Struct):
+    outcome: m.ReportOutcome
+
+
+class _Taken(msgspec.Struct):
+    results: list[_Result]
+    polled: _Polled | None = None
+
+
 _registered = msgspec.json.Decoder(m.Envelope[m.Registered])
-_polled = msgspec.json.Decoder(m.Envelope[m.Polled])
+_polled = msgspec.json.Decoder(m.Envelope[_Polled])
 _shipped = msgspec.json.Decoder(m.Envelope[m.LogChunksTaken])
-_taken = msgspec.json.Decoder(m.Envelope[m.ReportsTaken])
+_taken = msgspec.json.Decoder(m.Envelope[_Taken])
 
 
 class SimulatedAgent:
@@ -50,7 +73,7 @@ class SimulatedAgent:
         asked = m.Register(self._name, self._session, __version__, ["default"], self._slots)
         _registered.decode(await self._ask("register", m.MessageKind.REGISTER, asked))
 
-    async def poll(self, wait_ms: int) -> list[m.Assignment]:
+    async def poll(self, wait_ms: int) -> list[Given]:
         """Wait for work that is due."""
         asked = self._question(wait_ms)
         return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.assignments
@@ -60,13 +83,13 @@ class SimulatedAgent:
         asked = m.Poll(self._session, uuid4(), free_slots=0, wait_ms=wait_ms)
         return _polled.decode(await self._ask("poll", m.MessageKind.POLL, asked)).payload.cancels
 
-    async def start(self, assignments: Sequence[m.Assignment]) -> None:
+    async def start(self, assignments: Sequence[Given]) -> None:
         await self._report([m.Start(one.instance_id, one.token) for one in assignments])
 
-    async def finish(self, assignments: Sequence[m.Assignment], *, cancelled: bool = False) -> None:
+    async def finish(self, assignments: Sequence[Given], *, cancelled: bool = False) -> None:
         await self._report(_finishes(assignments, cancelled=cancelled))
 
-    async def finish_and_poll(self, assignments: Sequence[m.Assignment]) -> list[m.Assignment]:
+    async def finish_and_poll(self, assignments: Sequence[Given]) -> list[Given]:
         """Ask for more in the same breath, as an agent with a backlog before it does."""
         return await self._report(_finishes(assignments), self._question(wait_ms=0))
 
@@ -76,7 +99,7 @@ class SimulatedAgent:
 
     async def _report(
         self, reports: list[m.Start | m.Finish | m.Release], poll: m.Poll | None = None
-    ) -> list[m.Assignment]:
+    ) -> list[Given]:
         asked = m.Reports(self._session, reports, poll)
         taken = _taken.decode(await self._ask("reports", m.MessageKind.REPORTS, asked)).payload
         refused = [one for one in taken.results if one.outcome is not m.ReportOutcome.OK]
@@ -95,7 +118,7 @@ class SimulatedAgent:
 
 
 def _finishes(
-    assignments: Sequence[m.Assignment], *, cancelled: bool = False
+    assignments: Sequence[Given], *, cancelled: bool = False
 ) -> list[m.Start | m.Finish | m.Release]:
     status = InstanceStatus.CANCELLED if cancelled else InstanceStatus.SUCCEEDED
     now = ids.milliseconds(_clock.now())
@@ -135,7 +158,7 @@ async def drain(agents: Sequence[SimulatedAgent], backlog: int, *, direct: bool 
     finished = 0
     began = last = time.perf_counter()
 
-    def note(assignments: Sequence[m.Assignment]) -> None:
+    def note(assignments: Sequence[Given]) -> None:
         for one in assignments:
             if one.instance_id in claimed:
                 raise BenchFailed(f"The instance {one.instance_id} was assigned twice.")

@@ -17,7 +17,7 @@ import psycopg
 import zstandard
 
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
-from bench.simulated import SimulatedAgent, create_backlog, in_event_loop, simulated_agents
+from bench.simulated import Given, SimulatedAgent, create_backlog, in_event_loop, simulated_agents
 from hetuflow_core import messages as m
 
 _AGENTS = 16
@@ -59,7 +59,7 @@ async def _ship(context: Context, text: bytes, costs: list[tuple[float, float]])
     packed = zstandard.ZstdCompressor(level=3).compress(text)
     requests = 0
 
-    async def ship(agent: SimulatedAgent, one: m.Assignment, until: float) -> None:
+    async def ship(agent: SimulatedAgent, one: Given, until: float) -> None:
         nonlocal requests
         offset = 0
         while time.perf_counter() < until:
@@ -82,7 +82,7 @@ async def _ship(context: Context, text: bytes, costs: list[tuple[float, float]])
     return requests / seconds
 
 
-async def _assignments(agents: Sequence[SimulatedAgent]) -> list[m.Assignment]:
+async def _assignments(agents: Sequence[SimulatedAgent]) -> list[Given]:
     found = [await agent.poll(5_000) for agent in agents]
     if any(len(one) != 1 for one in found):
         raise BenchFailed("Not every agent was given an instance to ship the log of.")

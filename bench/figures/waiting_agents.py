@@ -27,10 +27,9 @@ from bench import payload
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.figures.start_latency import HTTP, PYTHON_AIMS, api_caller, latency_lines, python_latencies
 from bench.samples import percentile
-from bench.simulated import SimulatedAgent, create_backlog, in_event_loop
+from bench.simulated import Given, SimulatedAgent, create_backlog, in_event_loop
 from bench.system import System
 from bench.wire import Connection
-from hetuflow_core import messages as m
 from hetuflow_core.runtime.descriptors import raise_descriptor_limit
 
 # By pace.
@@ -74,14 +73,14 @@ class Crowd:
 
     def __init__(self, agents: Sequence[SimulatedAgent]) -> None:
         self.agents = agents
-        self.dealt: asyncio.Queue[tuple[float, SimulatedAgent, list[m.Assignment]]] = asyncio.Queue()
+        self.dealt: asyncio.Queue[tuple[float, SimulatedAgent, list[Given]]] = asyncio.Queue()
         self.refusals: list[str] = []
         self._polling = {asyncio.create_task(self._poll(agent)) for agent in agents}
 
     def wait_again(self, agent: SimulatedAgent) -> None:
         self._polling.add(asyncio.create_task(self._poll(agent)))
 
-    async def next(self) -> tuple[float, SimulatedAgent, list[m.Assignment]]:
+    async def next(self) -> tuple[float, SimulatedAgent, list[Given]]:
         async with asyncio.timeout(_SECONDS):
             return await self.dealt.get()
 
@@ -91,7 +90,7 @@ class Crowd:
         await asyncio.gather(*self._polling, return_exceptions=True)
 
     async def _poll(self, agent: SimulatedAgent) -> None:
-        assignments: list[m.Assignment] = []
+        assignments: list[Given] = []
         while not assignments:
             try:
                 assignments = await agent.poll(_POLL_MS)

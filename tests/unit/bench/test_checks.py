@@ -8,8 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from bench.figure import BenchFailed, Figure, Limit, Line, Skip, check
-from bench.simulated import drain
-from hetuflow_core import messages as m
+from bench.simulated import Given, drain
 
 
 class Desk:
@@ -20,26 +19,25 @@ class Desk:
         self._at_once = at_once
         self.finished: list[UUID] = []
 
-    async def poll(self, wait_ms: int) -> list[m.Assignment]:
+    async def poll(self, wait_ms: int) -> list[Given]:
         assert wait_ms > 0
         if not self.left:
             raise BenchFailed("nothing is left")
         return self._deal()
 
-    async def start(self, assignments: list[m.Assignment]) -> None:
+    async def start(self, assignments: list[Given]) -> None:
         assert assignments
 
-    async def finish_and_poll(self, assignments: list[m.Assignment]) -> list[m.Assignment]:
+    async def finish_and_poll(self, assignments: list[Given]) -> list[Given]:
         self.finished += [one.instance_id for one in assignments]
         return self._deal()
 
-    def _deal(self) -> list[m.Assignment]:
+    def _deal(self) -> list[Given]:
         return [assignment(self.left.pop()) for _ in range(min(self._at_once, len(self.left)))]
 
 
-def assignment(instance: UUID) -> m.Assignment:
-    values = dict.fromkeys(m.Assignment.__struct_fields__)
-    return m.Assignment(**{**values, "instance_id": instance})  # type: ignore[arg-type]  # nothing else is read
+def assignment(instance: UUID) -> Given:
+    return Given(instance, uuid4())
 
 
 @pytest.mark.parametrize("direct", [True, False])
