@@ -3,8 +3,9 @@
 A backlog created through `POST /jobs/{id}/runs` is drained by simulated agents that speak the gateway's
 protocol over HTTP as the real one does: start what was given, then finish it and ask for more in one request,
 and nothing in between. So the rate is the server's and PostgreSQL's alone. Sixteen agents take 50 or 10 per
-poll. Four take 50, 10 or 1: too few to keep a server busy, since each waits for its own answers. 64 agents
-with one slot each are the fleet whose requests only a server that gathers them can serve well.
+poll, and 64 take 10: about as much at a time as sixteen that take 50. Four take 50, 10 or 1: too few to keep
+a server busy, since each waits for its own answers. 64 agents with one slot each are the fleet whose requests
+only a server that gathers them can serve well.
 
 Agents may finish what runs within their own process without a start; that is measured beside it, as "finished
 directly". What the server, PostgreSQL and the simulated agents take of the processors for each instance is
@@ -67,6 +68,7 @@ def measure(context: Context) -> Figure:
         Fleet(16, 50, R100, Aim(0.35, at_least=True, best=0.8), direct=True),
         Fleet(16, 10, R100, Aim(0.2, at_least=True, best=0.4)),
         Fleet(16, 10, R100, Aim(0.2, at_least=True, best=0.4), direct=True),
+        Fleet(64, 10, R100, Aim(0.2, at_least=True, best=0.4)),
         Fleet(4, 50, R100),
         Fleet(4, 10, R100),
         Fleet(4, 1, R1, Aim(0.1, at_least=True)),
