@@ -275,6 +275,8 @@ async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tupl
         return await round_()
 
     await wait_until_async(lambda: len(here.services.dispatcher._waiting) == 1, what="the poll to wait")
+    # A session that is new here may have asked before: that is looked for twice, a little apart.
+    await wait_until_async(lambda: not here.services.dispatcher._asked_again, what="the second look")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.services.dispatcher, "_round", noted)
         await run_a_job(here)
