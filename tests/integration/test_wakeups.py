@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID, uuid4
 
 import psycopg
@@ -282,6 +282,30 @@ async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tupl
         await run_a_job(here)
         assert len(rounds) == 1
         assert len((await asyncio.wait_for(polling, 20)).assignments) == 1
+
+
+async def test_what_an_agent_will_not_hear_of_goes_to_the_next_who_asks(
+    servers: tuple[Server, Server],
+) -> None:
+    """It hangs up while its answer is put together: work has been dealt to it, and nothing was said."""
+    here, _ = servers
+    (leaver, _), (stayer, _) = await an_agent(here), await an_agent(here)
+    making = asyncio.Event()
+
+    async def hold_up(_: object) -> NoReturn:
+        making.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(here.services.gateway.claiming._assignments, "make", hold_up)
+        leaving = asyncio.create_task(leaver.poll(1))
+        await run_a_job(here)
+        await asyncio.wait_for(making.wait(), 20)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    # Reservations run out after ten seconds: only what was given back is there sooner.
+    assert len((await stayer.poll(1, 5_000)).assignments) == 1
 
 
 @pytest.mark.parametrize("where", ["the same server", "another server"])
