@@ -26,14 +26,18 @@ _CONTROLLERS: Final = ("memory", "cpu")
 _CPU_PERIOD: Final = 100_000
 
 
-def find_base(mountinfo: str, own: str) -> Path | None:
-    """Where groups of ours would be made, from /proc/self/mountinfo and /proc/self/cgroup."""
+def find_own(mountinfo: str, own: str) -> Path | None:
+    """The group we are in, from /proc/self/mountinfo and /proc/self/cgroup."""
     path = next((line[3:] for line in own.splitlines() if line.startswith("0::")), None)
     mount = next((_mount_point(line) for line in mountinfo.splitlines() if " - cgroup2 " in line), None)
     if path is None or mount is None or ".." in path:
         return None
-    base = mount / path.lstrip("/")
-    return base.parent if base.name == SUBGROUP else base
+    return mount / path.lstrip("/")
+
+
+def base_of(own: Path | None) -> Path | None:
+    """Where groups of ours would be made, for one who is in that group."""
+    return own.parent if own is not None and own.name == SUBGROUP else own
 
 
 def _mount_point(line: str) -> Path:
@@ -43,8 +47,11 @@ def _mount_point(line: str) -> Path:
 class Cgroups:
     """The keeper's own tree of groups; everything here is worth trying and nothing is relied on."""
 
-    def __init__(self, base: Path | None, folder: Path) -> None:
+    def __init__(self, origin: Path | None, folder: Path) -> None:
+        """`origin`: the group we were started in."""
+        base = base_of(origin)
         name = hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:16]
+        self._origin = origin
         self._base = base
         self._root = None if base is None else base / f"hetuflow-{name}"
         self.entered = False
@@ -66,6 +73,11 @@ class Cgroups:
             self.entered = _write(keeper / "cgroup.procs", str(os.getpid()))
         if self.entered:
             self.controllers = tuple(each for each in _CONTROLLERS if self._enable(each))
+
+    def put_back(self, pid: int) -> None:
+        """Move a process that was born in our group to where we came from ourselves."""
+        if self.entered and self._origin is not None:
+            _write(self._origin / "cgroup.procs", str(pid))
 
     def leave(self) -> None:
         """Give the groups back; one in which something still lives stays."""
@@ -142,7 +154,7 @@ def cgroups_here(folder: Path, *, wanted: bool) -> Cgroups:
     if not wanted:
         return Cgroups(None, folder)
     try:
-        base = find_base(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+        own = find_own(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
     except OSError:
-        base = None
-    return Cgroups(base, folder)
+        own = None
+    return Cgroups(own, folder)

@@ -26,7 +26,7 @@ from hetuflow_agent.keeper.clock import HostClock, KeeperClock
 from hetuflow_agent.keeper.companion import Companion
 from hetuflow_agent.keeper.connections import Connection
 from hetuflow_agent.keeper.folder_lock import lock_folder
-from hetuflow_agent.keeper.guard import Guard, post_guard
+from hetuflow_agent.keeper.guard import Guard
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import end_leftovers, leftovers_of
 from hetuflow_agent.keeper.proc import boot_id
@@ -75,6 +75,7 @@ class Keeper:
     def run(self) -> None:
         while not self._done():
             self._tend_companion()
+            _tend_guard(self._table.guard, self._clock)
             for key, events in self._selector.select(self._nap()):
                 key.data(events)
             self._table.reap()
@@ -250,14 +251,15 @@ def main(arguments: Sequence[str]) -> int:
     journal = Journal(folder / wire.JOURNAL_NAME)
     known = journal.load()
     _give_up_lost(known, cgroups)
+    clock = HostClock()
+    # With the first process of all everything ends anyway.
+    guard = None if os.getpid() == 1 else Guard(folder, [each for each in own if each == NO_CGROUPS], cgroups)
     # Outside of the group it may have to kill.
-    guard = _post_guard(folder, [each for each in own if each == NO_CGROUPS])
+    _tend_guard(guard, clock)
     cgroups.enter()
     journal.open(known.values())
-    clock = HostClock()
     table = Table(journal, boot_id(), known, clock, cgroups)
-    table.companion = companion
-    table.guard = guard
+    table.companion, table.guard = companion, guard
     if companion is not None:
         _close_input()
     with _listen(folder) as listener:
@@ -273,14 +275,14 @@ def main(arguments: Sequence[str]) -> int:
     return companion.exit_code or 0 if companion is not None else 0
 
 
-def _post_guard(folder: Path, options: list[str]) -> Guard | None:
-    if os.getpid() == 1:
-        return None  # with the first process everything ends
+def _tend_guard(guard: Guard | None, clock: KeeperClock) -> None:
+    """Have another one if it was killed."""
+    if guard is None or guard.post_at is None:
+        return
     try:
-        return post_guard(folder, options)
+        guard.tend(clock.boottime())
     except OSError as error:
         _log("There is no guard: what runs is not ended if the keeper is killed.", error=str(error))
-        return None
 
 
 def _become_subreaper() -> None:

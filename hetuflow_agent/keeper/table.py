@@ -203,7 +203,7 @@ class Table:
                 if self.companion is not None and found.si_pid == self.companion.pid:
                     self.companion.note_end(status, now)
                 if self.guard is not None and found.si_pid == self.guard.pid:
-                    self.guard = None
+                    self.guard.note_end(now)
                 continue
             del self._by_pid[found.si_pid]
             task.main_gone = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import math
 import os
@@ -10,7 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -92,11 +93,18 @@ def launched(folder: Path, version: str) -> Iterator[subprocess.Popen[bytes]]:
             keeper.terminate()
 
 
+def guards_of(keeper: int) -> list[int]:
+    """Those that are there; one that has just been killed may still be waited for."""
+    found = []
+    for one in psutil.Process(keeper).children():
+        with suppress(psutil.Error):
+            found += [one.pid] if "guard_main.py" in " ".join(one.cmdline()) else []
+    return found
+
+
 def guard_of(keeper: int) -> int:
-    (guard,) = (
-        one for one in psutil.Process(keeper).children() if "guard_main.py" in " ".join(one.cmdline())
-    )
-    return guard.pid
+    (guard,) = guards_of(keeper)
+    return guard
 
 
 class AlteredClock(HostClock):
@@ -389,12 +397,64 @@ async def test_a_killed_guard_is_no_loss_to_what_runs(folder: Path) -> None:
         assert (end.exit_code, end.deserted) == (3, True)
 
 
+async def test_a_killed_guard_is_replaced_and_the_next_one_guards(folder: Path) -> None:
+    async with agent(folder) as processes:
+        pid, keeper = await running(processes.spawn(command(folder, FOR_EVER))), pid_of(processes)
+    first = guard_of(keeper)
+    os.kill(first, signal.SIGKILL)
+    await wait_until_async(lambda: guards_of(keeper) not in ([], [first]), timeout=30, what="another guard")
+    second = guard_of(keeper)
+    assert psutil.Process(second).cwd() == "/"
+    os.kill(keeper, signal.SIGKILL)
+    await wait_until_async(lambda: gone(pid) and gone(second), timeout=30)
+
+
+def test_guards_that_do_not_live_long_are_replaced_with_growing_pauses(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[float] = []
+    works = True
+    now = 1000.0
+
+    def post(_folder: Path, _options: list[str]) -> tuple[int, int]:
+        posted.append(now)
+        if not works:
+            raise OSError(errno.EAGAIN, "no more processes")
+        return 4711, os.open(os.devnull, os.O_WRONLY)
+
+    monkeypatch.setattr(guarding, "_post", post)
+    guard = guarding.Guard(folder, [], Cgroups(None, folder))
+    guard.tend(now)
+    assert (guard.pid, guard.post_at) == (4711, None)
+    for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
+        guard.note_end(now)
+        assert (guard.pid, guard.post_at) == (None, now + pause)
+        guard.tend(now + pause - 0.1)
+        assert guard.pid is None
+        now += pause
+        guard.tend(now)
+    # One that was well is replaced at once, even where no other can be started.
+    now += 61.0
+    works = False
+    guard.note_end(now)
+    with pytest.raises(OSError, match="no more"):
+        guard.tend(now)
+    assert (guard.pid, guard.post_at) == (None, now + 2.0)
+    works = True
+    now += 2.0
+    guard.tend(now)
+    assert len(posted) == 10
+    guard.dismiss()
+    guard.dismiss()
+
+
 async def test_both_killed_the_next_pair_finds_everything(folder: Path) -> None:
     """With its guard, and no agent there: its processes live on until somebody comes, and no longer."""
     task = command(folder, FOR_EVER)
     async with agent(folder) as first:
         pid = await running(first.spawn(task))
         keeper = pid_of(first)
+    os.kill(keeper, signal.SIGSTOP)  # else it would have another guard
     os.kill(guard_of(keeper), signal.SIGKILL)
     os.kill(keeper, signal.SIGKILL)
     await wait_until_async(lambda: gone(keeper))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_agent.keeper.cgroups import Cgroups, find_base, oom_kills
+from hetuflow_agent.keeper.cgroups import Cgroups, base_of, find_own, oom_kills
 
 UNIFIED = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
 HYBRID = """\
@@ -27,7 +27,7 @@ HYBRID = """\
     ],
 )
 def test_the_base_is_the_agents_own_group_or_the_one_above(mounts: str, own: str, base: str | None) -> None:
-    assert find_base(mounts, own) == (None if base is None else Path(base))
+    assert base_of(find_own(mounts, own)) == (None if base is None else Path(base))
 
 
 def test_kills_for_want_of_memory_are_counted() -> None:
@@ -55,6 +55,17 @@ def test_a_task_gets_a_group_with_its_limits(tmp_path: Path) -> None:
     (group / "memory.peak").write_text("4096\n")
     assert (cgroups.memory_peak("k"), cgroups.memory_peak("unknown")) == (4096, 0)
     assert cgroups.settle("k")
+
+
+def test_who_must_outlive_the_group_goes_back_to_where_the_keeper_came_from(tmp_path: Path) -> None:
+    (tmp_path / "agent").mkdir()
+    cgroups = Cgroups(tmp_path / "agent", Path("/data"))
+    cgroups.put_back(1)
+    assert not (tmp_path / "agent" / "cgroup.procs").exists()  # it has not been anywhere else
+    cgroups.enter()
+    cgroups.put_back(4711)
+    assert (tmp_path / "agent" / "cgroup.procs").read_text() == "4711"
+    assert [one.parent for one in tmp_path.rglob("keeper")] == [*tmp_path.glob("hetuflow-*")]
 
 
 def test_without_groups_nothing_is_promised(tmp_path: Path) -> None:
