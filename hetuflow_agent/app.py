@@ -149,6 +149,7 @@ def build_agent(
         on_drained=lambda: reporter.wake(),  # noqa: PLW0108  the reporter is made after the shipper
         stop_budget=stop_timeout / 4,
         masking=Masking(host.mask, values=[host.token.reveal()]),
+        output_limit=host.output_limit,
     )
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4

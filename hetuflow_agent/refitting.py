@@ -41,6 +41,7 @@ class Refitting:
             self.data.let_pass()
         self.executors.adapt(ExecutorHost(host))
         self.shipper.masking = Masking(host.mask, values=[host.token.reveal()])
+        self.shipper.output_limit = host.output_limit
         self.kept_folders.keep_seconds = host.workdir_keep_failed.total_seconds()
         self.kept_folders.most_bytes = host.workdir_keep_most
         self.runner.refit(

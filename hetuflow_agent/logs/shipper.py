@@ -18,6 +18,7 @@ import structlog
 
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.gateway_client import Session, Unanswered
+from hetuflow_agent.logs.holes import step_within
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
 from hetuflow_agent.remains import Remains
@@ -69,9 +70,11 @@ class LogShipper:
         on_drained: Callable[[], None],
         stop_budget: float,
         masking: Masking | None = None,
+        output_limit: int | None = None,
     ) -> None:
         # Of the logs that begin from now on.
         self.masking = masking or Masking()
+        self.output_limit = output_limit
         self._gateway = gateway
         self._session = session
         self._records = records
@@ -113,13 +116,16 @@ class LogShipper:
         *,
         veiled: bool = False,
         resting: bool = False,
+        rolling: bool = False,
     ) -> None:
         """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`.
 
-        `resting`: nothing is written before somebody says that the work has begun, or ended.
+        `resting`: nothing is written before somebody says that the work has begun, or ended. `rolling`: of a
+        daemon.
         """
+        step = step_within(self.output_limit) if rolling else None
         self._logs[token] = ClaimLog(
-            instance_id, token, directory, self.masking, veiled=veiled, resting=resting
+            instance_id, token, directory, self.masking, veiled=veiled, resting=resting, rolling_step=step
         )
 
     def stir(self, token: UUID) -> None:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import zstandard
 
-from hetuflow_agent.logs.holes import STEP, punch
+from hetuflow_agent.logs.holes import STEP, punch, roll_on
 from hetuflow_agent.logs.masking import REACH, Masking
 from hetuflow_agent.remains import Remains
 from hetuflow_agent.workdir import STREAMS, ClaimDirectory
@@ -29,8 +29,11 @@ class StreamTail:
     offset: int = 0
     end: int | None = None
     refused: bool = False
-    # Before this the file is a hole.
+    # Before this the file is a hole; it grows by steps.
     hole: int = 0
+    step: int = STEP
+    # Whether it goes on for ever, and room matters more than the last byte of what is cut off.
+    rolling: bool = False
 
     @property
     def drained(self) -> bool:
@@ -71,17 +74,18 @@ class StreamTail:
 
     def moved(self) -> None:
         """After `offset` has changed: what was shipped takes no more room on the disk."""
-        if self.end is None and self.offset - REACH - self.hole >= STEP:
-            stop = self.offset - REACH
-            punch(self.path, self.hole, stop)
-            self.hole = stop
+        if self.end is None and self.offset - REACH - self.hole >= self.step:
+            self._give_back(self.offset - REACH)
 
     def _discard(self) -> None:
         """Nobody takes it any more, but it may go on for long."""
         size = self.size()
-        if self.end is None and size - self.hole >= STEP:
-            punch(self.path, self.hole, size)
-            self.hole = size
+        if self.end is None and size - self.hole >= self.step:
+            self._give_back(size)
+
+    def _give_back(self, stop: int) -> None:
+        if punch(self.path, self.hole, stop) or not self.rolling or roll_on(self.path, stop):
+            self.hole = stop
 
     def _window(self, start: int, stop: int) -> bytes:
         try:
@@ -119,9 +123,14 @@ class ClaimLog:
     veiled: bool = False
     # Its work has not begun: there is nothing to look for.
     resting: bool = False
+    # Of a daemon: what was shipped is given back to the disk by steps of this many bytes.
+    rolling_step: int | None = None
 
     def __post_init__(self) -> None:
         self.streams = {name: StreamTail(name, self.directory.at(name), self.masking) for name in STREAMS}
+        if self.rolling_step is not None:
+            for stream in self.streams.values():
+                stream.rolling, stream.step = True, self.rolling_step
 
     @property
     def drained(self) -> bool:

@@ -72,7 +72,13 @@ class Recovery:
             child = workshop.processes.adopt(assignment.token)
             workshop.claims.hold(assignment.instance_id, assignment.token, assignment.lease_ms / 1000)
             directory = ClaimDirectory(workshop.data.instances / entry.directory)
-            self._follow(assignment.instance_id, assignment.token, directory, bool(assignment.run.secrets))
+            self._follow(
+                assignment.instance_id,
+                assignment.token,
+                directory,
+                secret=bool(assignment.run.secrets),
+                rolling=assignment.slot is not None,
+            )
             self.unfinished.append(Unfinished(entry, directory, child))
         return kept
 
@@ -85,7 +91,7 @@ class Recovery:
             if workshop.processes.adopt(finish.token) is not None:
                 workshop.processes.forget(finish.token)
             directory = ClaimDirectory(workshop.data.instances / found.directory)
-            self._follow(finish.instance_id, finish.token, directory, secret=False)
+            self._follow(finish.instance_id, finish.token, directory)
             workshop.shipper.close(finish.token, failed=finish.status in FAILURES)
             if found.taken:
                 await workshop.shipper.taken([finish.token])
@@ -94,10 +100,18 @@ class Recovery:
                 workshop.desk.submit(finish)
         return kept
 
-    def _follow(self, instance_id: UUID, token: UUID, directory: ClaimDirectory, secret: bool) -> None:
+    def _follow(
+        self,
+        instance_id: UUID,
+        token: UUID,
+        directory: ClaimDirectory,
+        *,
+        secret: bool = False,
+        rolling: bool = False,
+    ) -> None:
         """A log with secrets in it waits until it is known again what they are."""
         given = given_versions(directory) is not None
-        self._workshop.shipper.follow(instance_id, token, directory, veiled=secret or given)
+        self._workshop.shipper.follow(instance_id, token, directory, veiled=secret or given, rolling=rolling)
         if given:
             self.veiled.append((instance_id, token, directory))
 

@@ -13,6 +13,7 @@ from hetuflow_agent.executors.environment import marker_of, task_environment
 from hetuflow_agent.executors.interface import Plan, SpawnFailed
 from hetuflow_agent.executors.registry import executor_name
 from hetuflow_agent.gateway_client import Unanswered
+from hetuflow_agent.logs.holes import gives_room_back
 from hetuflow_agent.processes.command import Command
 from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.course import Course
@@ -37,6 +38,7 @@ async def prepare(course: Course) -> None:
             course.directory,
             veiled=bool(course.assignment.run.secrets),
             resting=course.waits is not Waits.HERE,
+            rolling=course.assignment.slot is not None,
         )
 
 
@@ -179,6 +181,9 @@ async def _hand_over(course: Course, user: TaskUser) -> None:
 
 def _command(course: Course, plan: Plan) -> Command:
     assignment, directory = course.assignment, course.directory
+    # A daemon's log has no end; what was shipped of it is given back to the disk.
+    rolling = assignment.slot is not None
+    unlimited = rolling and not gives_room_back(str(course.workshop.data.instances))
     return Command(
         key=assignment.token,
         argv=plan.argv,
@@ -192,9 +197,8 @@ def _command(course: Course, plan: Plan) -> Command:
         kill_grace=assignment.kill_grace_ms / 1000,
         lease=course.lease if course.bound_to_lease else None,
         renewed_at=course.renewed_at,
-        output_limit=course.workshop.output_limit,
-        # A daemon's log has no end; what was shipped of it is given back to the disk.
-        rolling=assignment.slot is not None,
+        output_limit=None if unlimited else course.workshop.output_limit,
+        rolling=rolling,
         memory=assignment.resources.memory or None,
         cpu=assignment.resources.cpu or None,
         nice=course.workshop.niceness,

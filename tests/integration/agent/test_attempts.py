@@ -15,8 +15,10 @@ import pytest
 from msgspec import structs
 
 from hetuflow_agent.keeper.proc import stat_of
+from hetuflow_agent.logs import holes
 from hetuflow_agent.processes.command import Command
 from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.runner import starting
 from hetuflow_agent.runner.runner import OnStop
 from hetuflow_core.messages import Assignment, Cancel, Finish, HeartbeatKept, Held, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
@@ -315,17 +317,52 @@ async def test_what_fills_the_disk_with_output_is_ended(bench: Bench) -> None:
 
 
 async def test_the_log_of_a_daemon_rolls(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    handed: list[bool] = []
+    """Where the file system gives nothing back of it, nothing but a limit could end it: so it has none."""
+    handed: list[tuple[bool, int | None]] = []
     spawn = bench.processes.spawn
 
     def note(command: Command) -> Child:
-        handed.append(command.rolling)
+        handed.append((command.rolling, command.output_limit))
         return spawn(command)
 
     monkeypatch.setattr(bench.processes, "spawn", note)
+    bench.runner._workshop = replace(bench.workshop, output_limit=100_000)
     await finish_of(bench, assignment_of(["true"], slot=0))
     await finish_of(bench, assignment_of(["true"]))
-    assert handed == [True, False]
+    monkeypatch.setattr(starting, "gives_room_back", lambda _: False)
+    await finish_of(bench, assignment_of(["true"], slot=0))
+    await finish_of(bench, assignment_of(["true"]))
+    assert handed == [(True, 100_000), (False, 100_000), (True, None), (False, 100_000)]
+
+
+async def test_a_daemon_goes_on_where_no_holes_can_be_punched(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It writes three times what it may have on the disk, and is looked at after that."""
+    monkeypatch.setattr(holes, "_fallocate", lambda *_: False)
+    limit, pieces = 256 * 1024, 4
+    bench.runner._workshop = replace(bench.workshop, output_limit=limit)
+    bench.workshop.shipper.output_limit = limit
+    script = """
+    for i in $(seq 4); do
+        head -c 196608 /dev/zero | tr '\\0' x
+        until [ -e go$i ]; do sleep 0.02; done
+    done
+    sleep 1.2"""
+    daemon = assignment_of(script=script, slot=0)
+    bench.runner.accept([daemon])
+    for piece in range(1, pieces + 1):
+        await wait_until_async(
+            lambda so_far=piece: (
+                len(bench.book.streams.get((daemon.instance_id, "stdout"), b"")) == so_far * 196_608
+            ),
+            timeout=30,
+            what="what it wrote",
+        )
+        (bench.directory(daemon) / "work" / f"go{piece}").touch()
+    finish = await bench.desk.result_of(daemon.instance_id)
+    assert (finish.status, finish.reason, finish.exit_code) == (Status.SUCCEEDED, None, 0)
+    assert bench.book.streams[daemon.instance_id, "stdout"] == b"x" * pieces * 196_608
 
 
 async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -> None:
