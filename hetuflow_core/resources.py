@@ -315,6 +315,19 @@ class Agent(AgentSummary, frozen=True):
     has_session: bool = True
 
 
+class HostSample(msgspec.Struct, frozen=True):
+    """How busy an agent's host was within a minute, or several from that one on."""
+
+    at: datetime
+    # Means, of all CPUs together.
+    cpu_percent: float
+    load: float
+    memory_total: int
+    # The least there was, in bytes; the disk's is that of the agent's data folder.
+    memory_available: int
+    disk_free: int
+
+
 class HeldInstance(msgspec.Struct, frozen=True):
     """What an agent has reserved or runs."""
 

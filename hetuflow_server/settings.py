@@ -324,6 +324,14 @@ class RetentionSettings(Section):
             most=timedelta(days=3650),
         ),
     ] = timedelta(days=365)
+    usage: Annotated[
+        timedelta,
+        Key(
+            "How long it is kept how busy the hosts of agents were, minute by minute.",
+            least=timedelta(hours=1),
+            most=timedelta(days=365),
+        ),
+    ] = timedelta(days=7)
     artifact_cap: Annotated[
         int,
         Key(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from hetuflow_core.client.calling import get, pages, post, segment
 from hetuflow_core.client.exchange import Now, Pause, Plan, Request, Stream
 from hetuflow_core.client.retrying import answered
 from hetuflow_core.errors import NotFound
-from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, KickRequest, Page
+from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, HostSample, KickRequest, Page
 
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 0.5
@@ -39,6 +40,18 @@ def agent(name: str) -> Plan[AgentDetail]:
 
 def agent_by_id(agent_id: UUID | str) -> Plan[AgentDetail]:
     return (yield from get(f"/agents/{segment(agent_id)}", AgentDetail))
+
+
+def agent_usage(
+    agent_id: UUID | str,
+    *,
+    since: datetime | None = None,
+    minutes: int | None = None,
+    page_size: int | None = None,
+) -> Stream[HostSample]:
+    """How busy the agent's host was, newest first; `minutes`: how many each sample sums up."""
+    query = {"since": since, "minutes": minutes, "limit": page_size}
+    return (yield from pages(f"/agents/{segment(agent_id)}/usage", query, Page[HostSample]))
 
 
 def approve_agent(agent_id: UUID | str) -> Plan[AgentDetail]:

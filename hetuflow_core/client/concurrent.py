@@ -246,6 +246,7 @@ class AsyncHetuflow(AwaitedTransport):
     agents = _iteration(agent_operations.agents)
     agent = _call(agent_operations.agent)
     agent_by_id = _call(agent_operations.agent_by_id)
+    agent_usage = _iteration(agent_operations.agent_usage)
     approve_agent = _call(agent_operations.approve_agent)
     drain_agent = _call(agent_operations.drain_agent)
     resume_agent = _call(agent_operations.resume_agent)

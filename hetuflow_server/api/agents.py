@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 from uuid import UUID
@@ -13,7 +14,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from hetuflow_core.agent_commands import AgentConfiguration, CommandState, Shutdown
 from hetuflow_core.errors import Invalid
 from hetuflow_core.permissions import Permission
-from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, KickRequest, Page
+from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, HostSample, KickRequest, Page
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.api.filters import Labels, labels_of
 from hetuflow_server.api.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
@@ -23,6 +24,7 @@ from hetuflow_server.services.agent_actions import AgentActions
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter
+from hetuflow_server.store.agent_usage import SampleFilter
 
 _FOUND = problems(HTTPStatus.NOT_FOUND)
 _DECIDED = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -55,6 +57,28 @@ async def get_agent(
 ) -> AgentDetail:
     """An agent and what it holds now."""
     return await agent_actions.agent(principal, agent_id)
+
+
+@get(
+    "/agents/{agent_id:uuid}/usage",
+    operation_id="list_usage_of_agent",
+    opt=needs(Permission.AGENTS_READ),
+    responses=_FOUND,
+)
+async def list_usage_of_agent(
+    agent_id: FromPath[UUID],
+    principal: NamedDependency[Principal],
+    agent_actions: NamedDependency[AgentActions],
+    since: Annotated[datetime | None, QueryParameter()] = None,
+    minutes: Annotated[int, QueryParameter(ge=1, le=1440, description="How many one item sums up.")] = 1,
+    limit: Limit = DEFAULT_LIMIT,
+    cursor: Cursor = None,
+) -> Page[HostSample]:
+    """List how busy an agent's host was, minute by minute, newest first."""
+    before = decode_cursor(cursor, datetime)
+    wanted = SampleFilter(agent_id, minutes, since, before)
+    found, more = await agent_actions.host_samples(principal, wanted, limit=limit)
+    return Page(found, encode_cursor(found[-1].at) if more else None, len(found), more or before is not None)
 
 
 @post(
@@ -273,6 +297,7 @@ agents_router = Router(
     route_handlers=[
         list_agents,
         get_agent,
+        list_usage_of_agent,
         approve_agent,
         drain_agent,
         resume_agent,

@@ -51,6 +51,7 @@ def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster
         keep_artifacts=settings.retention.artifacts,
         keep_events=settings.retention.events,
         keep_audit=settings.retention.audit,
+        keep_usage=settings.retention.usage,
         ahead=settings.retention.partition_ahead,
     )
     sealer = AuditSealer(

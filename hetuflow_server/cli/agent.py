@@ -13,8 +13,15 @@ from hetuflow_core.errors import Conflict
 from hetuflow_core.resources import AgentCommand, AgentDetail
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.cli.agent_token import token_group
-from hetuflow_server.cli.agent_view import agent_details, agent_table, command_details, command_table
+from hetuflow_server.cli.agent_view import (
+    agent_details,
+    agent_table,
+    command_details,
+    command_table,
+    usage_table,
+)
 from hetuflow_server.cli.common_options import YES
+from hetuflow_server.cli.instants import parse_since
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.listing import limit_option, page_size, take
 from hetuflow_server.cli.naming import named_agent
@@ -208,6 +215,38 @@ def metrics(invocation: Invocation, name: str, seconds: float) -> None:
     with invocation.client() as client:
         command = client.agent_metrics(named_agent(client, name).id)
         _await(invocation, client, command, seconds)
+
+
+@agent_group.command("usage")
+@click.argument("name")
+@click.option(
+    "--since", metavar="TIME", default="1h", show_default=True, help="From then on: 2h, 3d or an instant."
+)
+@click.option(
+    "--minutes",
+    type=click.IntRange(1, 1440),
+    default=1,
+    show_default=True,
+    help="How many each line sums up.",
+)
+@limit_option
+@server_command
+def usage(invocation: Invocation, name: str, since: str, minutes: int, limit: int) -> None:
+    """Show how busy an agent's host was, newest first.
+
+    CPU and load are means; of memory and disk it is the least that was free.
+
+    Example: hetuflow agent usage worker-1 --since 1d --minutes 15
+    """
+    with invocation.client() as client:
+        samples = client.agent_usage(
+            named_agent(client, name).id,
+            since=parse_since(since, invocation.clock.now()),
+            minutes=minutes,
+            page_size=page_size(limit),
+        )
+        found = take(invocation, samples, limit)
+    invocation.show(found, human=lambda: [usage_table(found)], brief=[one.at.isoformat() for one in found])
 
 
 @agent_group.command("commands")

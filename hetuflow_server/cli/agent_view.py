@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetuflow_core.durations import format_size
-from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
+from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, HostSample
 from hetuflow_server.cli.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.structured import as_line
 
@@ -58,6 +58,29 @@ def agent_details(agent: AgentDetail) -> list[Block]:
         for one in agent.instances
     ]
     return [sheet, Table(columns, rows)]
+
+
+def usage_table(samples: Sequence[HostSample]) -> Table:
+    columns = [
+        Column("AT", Kind.TIME),
+        Column("CPU %", Kind.NUMBER),
+        Column("LOAD", Kind.NUMBER),
+        Column("GIB FREE", Kind.NUMBER),
+        Column("OF", Kind.NUMBER),
+        Column("GIB OF DISK", Kind.NUMBER),
+    ]
+    rows: list[list[Cell]] = [
+        [
+            one.at,
+            f"{one.cpu_percent:.0f}",
+            f"{one.load:.2f}",
+            _gib(one.memory_available),
+            _gib(one.memory_total),
+            _gib(one.disk_free),
+        ]
+        for one in samples
+    ]
+    return Table(columns, rows)
 
 
 def command_table(commands: Sequence[AgentCommand]) -> Table:
@@ -142,11 +165,13 @@ def _host(usage: Mapping[str, Any] | None) -> str | None:
     """How busy it was when it said so last."""
     if usage is None:
         return None
-    free, total, disk = (
-        f"{usage[name] / 1024**3:.1f}" for name in ("memory_available", "memory_total", "disk_free")
-    )
+    free, total, disk = (_gib(usage[name]) for name in ("memory_available", "memory_total", "disk_free"))
     busy = f"cpu {usage['cpu_percent']:.0f} %, load {usage['load']}"
     return f"{busy}, {free} of {total} GiB memory free, {disk} GiB disk free"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 1024**3:.1f}"
 
 
 def _flat(result: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Cell]]:

@@ -49,6 +49,7 @@ class Upkeep:
         keep_artifacts: timedelta,
         keep_events: timedelta,
         keep_audit: timedelta,
+        keep_usage: timedelta,
         ahead: timedelta,
     ) -> None:
         self._transactions = transactions
@@ -56,6 +57,7 @@ class Upkeep:
         self._ahead = ahead
         self._keep_tasks = keep_tasks
         self._keep_events = keep_events
+        self._keep_usage = keep_usage
         self._tables = (
             (Partitions(transactions, TASKS), keep_tasks),
             (Partitions(transactions, HISTORY), keep_tasks),
@@ -72,7 +74,12 @@ class Upkeep:
 
     async def run_once(self) -> int:
         now = self._clock.now()
-        changed = await delete_expired(self._transactions, now - self._keep_tasks, now - self._keep_events)
+        changed = await delete_expired(
+            self._transactions,
+            now - self._keep_tasks,
+            now - self._keep_events,
+            now - self._keep_usage,
+        )
         changed += await delete_gone_schedules(self._transactions, now - self._keep_tasks)
         async with self._transactions.transaction() as connection:
             changed += await forget_servers(connection, _KEEP_SERVERS)

@@ -15,14 +15,20 @@ from hetuflow_core import ids
 from hetuflow_core.agent_commands import AgentConfiguration, CommandKind, Shutdown
 from hetuflow_core.agent_configuration import check_configuration
 from hetuflow_core.errors import Conflict, NotFound
-from hetuflow_core.resources import Agent, AgentCommand, AgentDetail
+from hetuflow_core.resources import Agent, AgentCommand, AgentDetail, HostSample
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import AgentStatus, InstanceStatus
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import agent_commands as command_store, agent_directory as directory, transitions
+from hetuflow_server.store import (
+    agent_commands as command_store,
+    agent_directory as directory,
+    agent_usage,
+    transitions,
+)
 from hetuflow_server.store.agent_commands import CommandFilter
 from hetuflow_server.store.agent_directory import AgentFilter, LockedAgent
+from hetuflow_server.store.agent_usage import SampleFilter
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.deeds import note_after, note_change, note_hidden
 from hetuflow_server.store.records import Ending
@@ -59,6 +65,15 @@ class AgentActions:
         if found is None or not _sees(principal, found.namespaces):
             raise _no_agent()
         return _shown_to(principal, found)
+
+    async def host_samples(
+        self, principal: Principal, wanted: SampleFilter, *, limit: int
+    ) -> tuple[list[HostSample], bool]:
+        """How busy an agent's host was, the newest first, and whether there is more."""
+        await self.agent(principal, wanted.agent_id)
+        async with self._database.transaction() as connection:
+            found = await agent_usage.samples(connection, wanted, limit + 1)
+        return found[:limit], len(found) > limit
 
     async def approve(self, principal: Principal, agent_id: UUID) -> AgentDetail:
         """Let an agent that waits for it take work; again is harmless."""
@@ -114,6 +129,7 @@ class AgentActions:
                     code="agent.holds_work",
                 )
             await directory.delete(connection, agent_id)
+            await agent_usage.forget(connection, agent_id)
         self._hints.give([agent_topic(agent_id)])
 
     async def shutdown(self, principal: Principal, agent_id: UUID, wanted: Shutdown) -> AgentCommand:

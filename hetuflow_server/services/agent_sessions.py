@@ -18,8 +18,9 @@ from hetuflow_core.states import AgentStatus
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.eviction import Eviction
+from hetuflow_server.services.host_samples import HostSamples
 from hetuflow_server.services.settling import Settler
-from hetuflow_server.store import agent_commands, agents as agent_store, queue
+from hetuflow_server.store import agent_commands, agent_usage, agents as agent_store, queue
 from hetuflow_server.store.agents import AgentCapabilities, AgentSession
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import AGENT, Hints, Topic, agent_topic, daemons_topic, namespace_topic
@@ -53,6 +54,7 @@ class AgentSessions:
         self._newcomer = AgentStatus.PENDING if require_approval else AgentStatus.ONLINE
         self._seen: set[UUID] = set()
         self._hosts: dict[UUID, m.HostUsage] = {}
+        self._samples = HostSamples()
         self._known: dict[UUID, tuple[float, UUID, AgentSession]] = {}
         # {agent: its session in `_known`}
         self._session_of: dict[UUID, UUID] = {}
@@ -155,15 +157,22 @@ class AgentSessions:
     def note_host(self, agent_id: UUID, usage: m.HostUsage) -> None:
         """Have written down how busy an agent's host is."""
         self._hosts[agent_id] = usage
+        self._samples.note(agent_id, usage)
 
     async def flush_seen(self) -> int:
-        """Write down who was heard of since the last time, in one statement, and how busy their hosts are."""
+        """Write down who was heard of since the last time, in one statement, and how busy their hosts are.
+
+        Once a minute also how busy they were within it.
+        """
         hosts, self._hosts = self._hosts, {}
         if hosts:
             async with self._database.transaction() as connection:
                 await agent_store.note_hosts(
                     connection, [(id_, msgspec.json.encode(one).decode()) for id_, one in hosts.items()]
                 )
+        if (kept := self._samples.take(self._clock.now())) is not None:
+            async with self._database.transaction() as connection:
+                await agent_usage.keep(connection, *kept)
         seen, self._seen = self._seen, set()
         if seen:
             async with self._database.transaction() as connection:

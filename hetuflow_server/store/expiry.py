@@ -23,7 +23,12 @@ WHERE s.deleted_at < %(cutoff)s
 ORDER BY s.deleted_at, s.id LIMIT {_SCHEDULES}"""
 
 
-async def delete_expired(transactions: Transactions, cutoff: datetime, events_cutoff: datetime) -> int:
+async def delete_expired(
+    transactions: Transactions,
+    cutoff: datetime,
+    events_cutoff: datetime,
+    usage_cutoff: datetime | None = None,
+) -> int:
     """Delete expired keys, and late reports, commands and backfills from before the cutoff; say how many."""
     deleted = 0
     for table, condition in (
@@ -37,12 +42,13 @@ async def delete_expired(transactions: Transactions, cutoff: datetime, events_cu
         ("sched_agent_command", "ended_at < %(cutoff)s"),
         ("sched_event_key", "created_at < %(events_cutoff)s"),
         ("sched_backfill", "finished_at < %(cutoff)s"),
+        ("sched_agent_usage", "at < date_trunc('hour', %(usage_cutoff)s::timestamptz)"),
     ):
         async with transactions.transaction() as connection:
             result = await connection.exec_driver_sql(
                 f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
                 f"SELECT ctid FROM {table} WHERE {condition} LIMIT {_BATCH} FOR UPDATE SKIP LOCKED))",
-                {"cutoff": cutoff, "events_cutoff": events_cutoff},
+                {"cutoff": cutoff, "events_cutoff": events_cutoff, "usage_cutoff": usage_cutoff},
             )
             deleted += result.rowcount
     return deleted

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import threading
 from collections.abc import Iterator
@@ -118,6 +119,30 @@ def test_an_agent_says_how_it_limits_tasks(
     assert dict(sheet.entries).get("limits") == shown
 
 
+def test_how_busy_a_host_was_is_listed_and_goes_with_its_agent(lone_server: System, agent: HandAgent) -> None:
+    agent_id, client = id_of(lone_server, agent), lone_server.client
+    sql(
+        lone_server,
+        "INSERT INTO sched_agent_usage SELECT %s, date_trunc('hour', now()) - n * interval '1 minute', "
+        "n, 0.5, 8 * 1024^3, 1024^3 + n, 2 * 1024^3 FROM generate_series(1, 60) n",
+        agent_id,
+    )
+    found = list(client.agent_usage(agent_id, page_size=7))
+    assert [one.cpu_percent for one in found] == list(range(1, 61))
+    assert found[0].at > found[-1].at
+    (quarter, *_) = client.agent_usage(agent_id, minutes=15, since=found[29].at)
+    assert (quarter.cpu_percent, quarter.load, quarter.memory_available) == (8.0, 0.5, 1024**3 + 1)
+    command = [*HETUFLOW, "agent", "usage", agent.name, "--since", "1d", "--minutes", "60"]
+    shown = run(command, env=lone_server.environment())
+    assert re.search(r"\b30 +0\.50 +1\.0 +8\.0 +2\.0\b", shown.stdout), shown.stdout + shown.stderr
+    with pytest.raises(Invalid):
+        list(client.agent_usage(agent_id, minutes=0))
+    client.delete_agent(agent_id)
+    with pytest.raises(NotFound):
+        list(client.agent_usage(agent_id))
+    assert sql(lone_server, "SELECT count(*) FROM sched_agent_usage WHERE agent_id = %s", agent_id) == [(0,)]
+
+
 def test_a_job_with_a_user_goes_to_an_agent_that_allows_it(lone_server: System) -> None:
     url, token, mark = lone_server.url, lone_server.agent_token, uuid4().hex[:8]
     refusing, allowing = (HandAgent(url, token, name=f"{name}-{mark}") for name in ("refusing", "allowing"))
@@ -148,6 +173,8 @@ def test_a_key_of_one_namespace_sees_its_agents_and_decides_nothing(
             if not seen:
                 with pytest.raises(NotFound):
                     confined.agent_by_id(agent_id)
+                with pytest.raises(NotFound):
+                    list(confined.agent_usage(agent_id))
     viewer = command_on(lone_server.database_url, "key", "create", "--role", "editor", "-q")
     with Hetuflow(lone_server.url, viewer) as client, pytest.raises(Denied):
         client.kick_agent(agent_id)

@@ -72,6 +72,7 @@ async def test_what_a_claim_reads_stays_flat(
         keep_artifacts=timedelta(days=400),
         keep_events=timedelta(days=400),
         keep_audit=timedelta(days=400),
+        keep_usage=timedelta(days=400),
         ahead=timedelta(days=45),
     )
     await upkeep.run_once()

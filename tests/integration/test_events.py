@@ -294,6 +294,7 @@ async def test_old_events_and_keys_go_and_what_is_unmatched_stays(
         keep_artifacts=400 * day,
         keep_events=30 * day,
         keep_audit=30 * day,
+        keep_usage=30 * day,
         ahead=day,
     )
     while await upkeep.run_once():

@@ -52,6 +52,7 @@ def upkeep(database: Database, now: datetime = NOW) -> Upkeep:
         keep_artifacts=14 * DAY,
         keep_events=14 * DAY,
         keep_audit=14 * DAY,
+        keep_usage=14 * DAY,
         ahead=7 * DAY,
     )
 

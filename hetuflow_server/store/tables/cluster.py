@@ -21,7 +21,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, REAL
 
 from hetuflow_core.agent_commands import LIVE_STATES, CommandKind, CommandState
 from hetuflow_core.states import AgentStatus
@@ -168,6 +168,23 @@ agent = Table(
     CheckConstraint("slots BETWEEN 1 AND 10000", name="slots"),
     CheckConstraint("session_id IS NULL OR registered_at IS NOT NULL", name="session"),
 )
+
+agent_usage = Table(
+    "sched_agent_usage",
+    metadata,
+    # Without a foreign key: an agent that is forgotten takes its samples along.
+    Column("agent_id", Uuid, primary_key=True),
+    # The minute the sample sums up.
+    Column("at", DateTime(timezone=True), primary_key=True),
+    Column("cpu_percent", REAL, nullable=False),
+    Column("load", REAL, nullable=False),
+    Column("memory_total", BigInteger, nullable=False),
+    # Of these the least within that minute.
+    Column("memory_available", BigInteger, nullable=False),
+    Column("disk_free", BigInteger, nullable=False),
+)
+# Rows come in the order of their time, and expire in it.
+Index("sched_agent_usage_at_idx", agent_usage.c.at, postgresql_using="brin")
 
 agent_command = Table(
     "sched_agent_command",
