@@ -48,6 +48,26 @@ def read_history(folder: Path, name: str) -> list[Record]:
     return list(_lines(file)) if file.exists() else []
 
 
+class Listener:
+    """Reads a history that is still being written, from where it stands now."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._path = folder / f"{name}.jsonl"
+        self._read = self._path.stat().st_size if self._path.exists() else 0
+
+    def more(self) -> list[Record]:
+        """Return what has come since the last time."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._read)
+            whole = file.read().rpartition(b"\n")[0]
+        if not whole:
+            return []
+        self._read += len(whole) + 1
+        return [json.loads(line) for line in whole.splitlines()]
+
+
 def read_traces(folder: Path) -> list[Record]:
     """What the payloads wrote, each process into a file of its own."""
     return [record for file in sorted((folder / TRACES).iterdir()) for record in _lines(file)]

@@ -86,7 +86,7 @@ async def _play(
     try:
         tell("work begins")
         await workload.begin()
-        await asyncio.sleep(settings.calm)
+        await asyncio.sleep(settings.prelude)
         await Nemesis(scene, settings, histories[NEMESIS]).torment(tell, workload.newcomer)
         tell("nothing new begins; waiting for everything to end")
         await workload.end()

@@ -40,7 +40,9 @@ class RunSettings:
     servers: int = 3
     agents: int = 4
     slots: int = 8
-    # Before the first fault, between two of them, and after the last.
+    # Before the first fault: what starts then is judged as starts are where nothing is wrong.
+    prelude: float = 8.0
+    # Between two of them, and after the last.
     calm: float = 8.0
     # How long a fault lasts, unless the fault knows better.
     hold: float = 6.0
@@ -79,6 +81,7 @@ def quick(seed: int, faults: Sequence[str]) -> RunSettings:
         servers=2,
         agents=2,
         slots=12,
+        prelude=3.0,
         calm=0.5,
         hold=2.5,
         schedules=14,

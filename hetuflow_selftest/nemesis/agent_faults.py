@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
 from collections.abc import AsyncIterator
@@ -10,13 +9,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.signs import busy_agent, given_up
 from hetuflow_selftest.nemesis.standing_still import standing_still
-from hetuflow_selftest.scene.processes import Program, descendants, signal_all
+from hetuflow_selftest.scene.processes import descendants, signal_all
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
-
-_LONGEST_WAIT = 15.0
 
 
 @asynccontextmanager
@@ -47,11 +45,12 @@ async def stop_keeper(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]
 
 @asynccontextmanager
 async def pause_host(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
-    """Agent, keeper and tasks stand still at once, as on a machine that is moved or sleeps."""
+    """Agent, keeper and tasks stand still at once until given up, as on a machine that is moved or sleeps."""
     victim = await busy_agent(scene, lots)
     keepers = scene.keepers_of(victim)
     async with standing_still(scene, victim.name, [victim.pid, *keepers, *descendants(keepers)]) as facts:
         yield facts
+        await given_up(scene, victim, facts["at"])
 
 
 @asynccontextmanager
@@ -61,14 +60,3 @@ async def kill_keeper(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]
     facts: Facts = {"victim": victim.name, "killed": len(keepers), "at": boottime()}
     signal_all(keepers, signal.SIGKILL)
     yield facts
-
-
-async def busy_agent(scene: Scene, lots: random.Random) -> Program:
-    """One that runs something just now, whatever the lots say if none does for long."""
-    deadline = boottime() + _LONGEST_WAIT
-    while boottime() < deadline:
-        busy = [agent for agent in scene.agents if agent.running and scene.runs_tasks(agent)]
-        if busy:
-            return lots.choice(busy)
-        await asyncio.sleep(0.1)
-    return lots.choice(scene.agents)

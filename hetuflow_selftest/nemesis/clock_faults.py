@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.signs import Hearing
 from hetuflow_selftest.scene.scene import Scene
 
 Facts = dict[str, Any]
@@ -17,11 +18,13 @@ Facts = dict[str, Any]
 async def step_clocks(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """One way by half a minute, and back again; no deadline may go by it."""
     victims = [lots.choice(scene.servers), lots.choice(scene.agents)]
+    hearing = Hearing(scene)
     facts: Facts = {"victim": ", ".join(one.name for one in victims), "at": boottime()}
     for victim in victims:
         scene.step_clock(victim, lots.choice((-30.0, 30.0)))
     try:
         yield facts
+        await hearing.a_wrong_clock(victims[1].name)
     finally:
         for victim in victims:
             scene.step_clock(victim, 0.0)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from hetuflow_selftest.nemesis.signs import leader_at_work
 from hetuflow_selftest.nemesis.standing_still import standing_still
 from hetuflow_selftest.scene.network import POSTGRES
 from hetuflow_selftest.scene.processes import descendants
@@ -32,6 +33,7 @@ async def crash_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]
 @asynccontextmanager
 async def pause_postgres(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
     """It stands still for longer than the leader's lease and all others, and finds them expired."""
+    await leader_at_work(scene)
     pids = [scene.postgres.pid, *descendants([scene.postgres.pid])]
     async with standing_still(scene, POSTGRES, pids) as facts:
         yield facts

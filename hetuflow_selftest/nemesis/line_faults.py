@@ -8,8 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
-from hetuflow_selftest.nemesis.agent_faults import busy_agent
-from hetuflow_selftest.nemesis.server_faults import another_leads, leader
+from hetuflow_selftest.nemesis.server_faults import leader
+from hetuflow_selftest.nemesis.signs import Hearing, another_leads, busy_agent, generated, used_server
 from hetuflow_selftest.scene.network import BALANCER, POSTGRES
 from hetuflow_selftest.scene.scene import Scene
 
@@ -41,12 +41,13 @@ async def _cut_leader(scene: Scene, direction: str) -> AsyncIterator[Facts]:
         await another_leads(scene, facts.get("epoch", 0))
     finally:
         facts["felt"] = await scene.network.mend(victim.name, POSTGRES)
+    await generated(scene, facts.get("epoch", 0))
 
 
 @asynccontextmanager
 async def cut_server(scene: Scene, lots: random.Random) -> AsyncIterator[Facts]:
     """A server and all agents do not hear each other, while it and the database do."""
-    victim = lots.choice(scene.servers)
+    victim = await used_server(scene, lots, scene.servers)
     facts: Facts = {"victim": victim.name, "at": boottime()}
     await scene.network.cut(victim.name, BALANCER)
     try:
@@ -86,11 +87,16 @@ async def _cut(scene: Scene, lots: random.Random, direction: str) -> AsyncIterat
 
 @asynccontextmanager
 async def lose_replies(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
-    """Servers get what agents say and act on it, and the first answers of each line are never heard."""
+    """Servers get what agents say and act on it, and the first answers of each line are never heard.
+
+    Until that was so of something that had ended.
+    """
+    hearing = Hearing(scene)
     for agent in scene.agents:
         await scene.lines.suffer(agent.name, "swallow", paths=["/reports", "/poll", "/logs"], most=6)
     facts: Facts = {"victim": ", ".join(agent.name for agent in scene.agents)}
     try:
         yield facts
+        await hearing.a_lost_finish()
     finally:
         facts["felt"] = sum([await scene.lines.heal(agent.name) for agent in scene.agents])

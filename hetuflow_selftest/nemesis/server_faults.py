@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hetuflow_selftest.history import boottime
+from hetuflow_selftest.nemesis.signs import another_leads, generated, leader_at_work, used_server
 from hetuflow_selftest.nemesis.standing_still import standing_still
 from hetuflow_selftest.scene.processes import Program
 from hetuflow_selftest.scene.scene import Scene
@@ -25,6 +26,7 @@ async def kill_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
     victim.start()
     yield facts
     await _ready(scene, victim)
+    await generated(scene, facts.get("epoch", 0))
 
 
 @asynccontextmanager
@@ -37,6 +39,8 @@ async def stop_leader(scene: Scene, _: random.Random) -> AsyncIterator[Facts]:
         await another_leads(scene, facts.get("epoch", 0))
     finally:
         victim.signal(signal.SIGCONT)
+    # Not before: it is to go on while there is something left that it might do as a leader.
+    await generated(scene, facts.get("epoch", 0))
 
 
 @asynccontextmanager
@@ -72,7 +76,8 @@ async def restart_servers(scene: Scene, lots: random.Random) -> AsyncIterator[Fa
 
 
 async def leader(scene: Scene) -> tuple[Program, Facts]:
-    """Wait for one; who it is, and in which term."""
+    """Wait for one that makes fires; who it is, and in which term."""
+    await leader_at_work(scene)
     for _ in range(100):
         leading = await scene.leading()
         if leading is not None:
@@ -82,19 +87,9 @@ async def leader(scene: Scene) -> tuple[Program, Facts]:
     return scene.servers[0], {"victim": scene.servers[0].name}
 
 
-async def another_leads(scene: Scene, epoch: int) -> None:
-    """Wait until there is a later term, but not for ever."""
-    deadline = boottime() + 5 * scene.settings.leader_ttl
-    while boottime() < deadline:
-        leading = await scene.leading()
-        if leading is not None and leading[2] > epoch:
-            return
-        await asyncio.sleep(0.2)
-
-
 async def _follower(scene: Scene, lots: random.Random) -> Program:
     leading, _ = await leader(scene)
-    return lots.choice([one for one in scene.servers if one is not leading])
+    return await used_server(scene, lots, [one for one in scene.servers if one is not leading])
 
 
 async def _ready(scene: Scene, victim: Program) -> None:

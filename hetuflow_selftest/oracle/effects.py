@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,8 +15,8 @@ Effect = Callable[[Histories, Window], str | None]
 # How long before a fault its victim must have done something to count as busy.
 _LATELY = 10.0
 _OK = 200
-# How long what an agent had taken ahead is begun without being new.
-_TAKEN_ALREADY = 3.0
+# How many things each of the others has begun since the victim's last, for that to have been its last.
+_WENT_ON = 6
 # Seconds until a process says again that it lives.
 _NEXT_SIGN = 0.6
 # How long after the signal a process may still be at the end of something.
@@ -128,30 +128,30 @@ def _line_of_agent_cut(histories: Histories, window: Window) -> str | None:
 
 
 def _answers_were_lost(histories: Histories, _: Window) -> str | None:
+    """An end was written down, and whoever had reported it did not hear so."""
     lost = [
         one
         for record in histories.proxy
         if record["kind"] == "exchange" and not record["passed"] and record["status"] == _OK
         for one in record.get("reports", ())
-        if one["outcome"] == "ok"
+        if one["type"] == "finish" and one["outcome"] == "ok"
     ]
-    return None if lost else "no answer that said yes was lost"
+    return None if lost else "no answer was lost that said yes to an end"
 
 
 def _agent_took_no_work(histories: Histories, window: Window) -> str | None:
-    """It began things before, and none once what it had taken already was begun."""
-    started = [
-        record["at"]
-        for record in histories.proxy
-        if record.get("link") == window.victim
-        for one in record.get("reports", ())
-        if one["type"] == "start" and one["outcome"] == "ok"
-    ]
-    if not any(window.began - _LATELY <= at <= window.began for at in started):
+    """It began things before, and from some time on none, while others went on."""
+    started: dict[str, list[float]] = defaultdict(list)
+    for record in histories.proxy:
+        for one in record.get("reports", ()):
+            if one["type"] == "start" and one["outcome"] == "ok" and record["at"] <= window.ended:
+                started[record["link"]].append(record["at"])
+    own = started.pop(window.victim, [])
+    if not any(window.began - _LATELY <= at <= window.began for at in own):
         return "the victim had begun nothing before"
-    if window.ended - window.began <= _TAKEN_ALREADY:
-        return "it was over before what the victim had taken"
-    if any(window.began + _TAKEN_ALREADY <= at <= window.ended for at in started):
+    last = max(window.began, *own)
+    since = sum(at > last for others in started.values() for at in others)
+    if since < _WENT_ON * max(1, len(started)):
         return "the victim went on taking work"
     return None
 

@@ -19,6 +19,11 @@ def everything_ended(histories: Histories) -> list[Verdict]:
         Anomaly(f"instance {row['id']} is {row['status']}", lane="fires")
         for row in histories.rows("live_instance")
     ]
+    unended += [
+        Anomaly(f"run {row['id']} of a flow is {row['status']}", lane="fires")
+        for row in histories.rows("flow_run")
+        if row["status"] not in _TERMINAL
+    ]
     scans = [record for record in histories.scene if record["kind"] == "processes"]
     left = [
         Anomaly(f"process {pid} ({what}) is left", scan["at"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hetuflow_selftest.oracle.calendar import fires
 from hetuflow_selftest.oracle.evidence import Histories, Record
@@ -14,6 +14,12 @@ from hetuflow_selftest.oracle.verdict import Anomaly, Verdict, judged
 
 # So many losses in a row end a task, as documented.
 _LOSSES_THAT_END = 3
+# How fires may end, by the policy of their schedule, that come while another one is there.
+_LEAVES_OUT: Final = {
+    "skip": {"skipped"},
+    "queue_one": {"skipped"},
+    "cancel_running": {"skipped", "cancelled"},
+}
 
 # The database reads its clock a moment before or after a client reads its own.
 _MOMENT = 1.0
@@ -97,25 +103,32 @@ def _strangers(histories: Histories, plan: Planned, tasks: list[Record]) -> Iter
 
 
 def each_fire_ran(histories: Histories) -> Verdict:
-    """A fire that is allowed beside others succeeds; the payloads always do, and they tell."""
-    allowed = {plan.schedule: plan for plan in planned(histories) if plan.overlap == "allow"}
-    tasks = [task for task in histories.tasks.values() if task["schedule_id"] in allowed]
-    return judged("every fire ran", len(tasks), "fires", _unrun(histories, tasks))
+    """It succeeds: the payloads always do, and they tell. Where none may be beside it, it may be left out."""
+    plans = {plan.schedule: plan for plan in planned(histories)}
+    tasks = [task for task in histories.tasks.values() if task["schedule_id"] in plans]
+    anomalies = [
+        _at(histories, task["fire_at"], wrong)
+        for task in tasks
+        if not _left_out(task, plans[task["schedule_id"]].overlap)
+        for wrong in unrun(histories, task)
+    ]
+    return judged("every fire ran", len(tasks), "fires", anomalies)
 
 
-def _unrun(histories: Histories, tasks: list[Record]) -> Iterator[Anomaly]:
-    for task in tasks:
-        if task["status"] == "succeeded":
-            if not any(run.ended is not None for run in histories.runs_of_task.get(task["id"], [])):
-                yield _at(
-                    histories, task["fire_at"], f"task {task['id']} succeeded, and no process of it did"
-                )
-        elif not _worn_out(task):
-            said = f"task {task['id']} ended {task['status']} ({task['reason']}), though its work never fails"
-            yield _at(histories, task["fire_at"], said)
+def _left_out(task: Record, overlap: str) -> bool:
+    return task["reason"] == "overlap" and task["status"] in _LEAVES_OUT.get(overlap, ())
 
 
-def _worn_out(task: Record) -> bool:
+def unrun(histories: Histories, task: Record) -> Iterator[str]:
+    """Say what is wrong with the end of a task that had to succeed."""
+    if task["status"] == "succeeded":
+        if not any(run.ended is not None for run in histories.runs_of_task.get(task["id"], [])):
+            yield f"task {task['id']} succeeded, and no process of it did"
+    elif not worn_out(task):
+        yield f"task {task['id']} ended {task['status']} ({task['reason']}), though its work never fails"
+
+
+def worn_out(task: Record) -> bool:
     return bool(task["status"] == "failed" and task["losses"] >= _LOSSES_THAT_END)
 
 

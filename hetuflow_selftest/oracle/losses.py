@@ -20,14 +20,15 @@ def losses_are_true(histories: Histories) -> Verdict:
 
 
 def _untrue(histories: Histories, lost: list[Record]) -> Iterator[Anomaly]:
-    heard: dict[str, list[float]] = defaultdict(list)
+    heard: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for record in histories.proxy:
         for instance in record.get("kept", ()):
-            heard[instance].append(record["answered"])
+            # Renewed no sooner than it was asked for; an answer may come long after that.
+            heard[instance].append((record["at"], record["answered"]))
     sure = histories.facts["lease"] * _SURE
     for row in lost:
         given_up = row["finished_at"] - histories.wall_minus_boottime
-        last = max((at for at in heard[row["id"]] if at <= given_up), default=None)
+        last = max((asked for asked, answered in heard[row["id"]] if answered <= given_up), default=None)
         if last is not None and given_up - last < sure:
             said = f"instance {row['id']} was lost {given_up - last:.2f} s after it had been heard of"
             yield Anomaly(said, given_up, row["agent"])

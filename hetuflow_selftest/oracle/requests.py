@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from hetuflow_selftest.oracle.evidence import Histories, Record
+from hetuflow_selftest.oracle.fires import unrun, worn_out
 from hetuflow_selftest.oracle.verdict import Anomaly, Verdict, judged
 
 
@@ -23,11 +24,16 @@ def promises(histories: Histories) -> list[Verdict]:
 
 
 def _runs(histories: Histories, runs: list[Record]) -> Iterator[Anomaly]:
-    """An answer names a task that is there; no answer may mean one task, and never two."""
+    """An answer names a task that is there and succeeds; no answer may mean one task, and never two."""
+    # What somebody wanted to cancel may have ended so; runs of flows are judged by their nodes.
+    excused = {record["task"] for record in histories.operations("cancel")}
+    excused |= {row["id"] for row in histories.rows("flow_run")}
     promised = Counter(record["told_id"] for record in runs if record.get("told_id"))
     for task, count in promised.items():
         if task not in histories.tasks:
             yield Anomaly(f"task {task} was promised and is not there")
+        elif task not in excused:
+            yield from map(Anomaly, unrun(histories, histories.tasks[task]))
         if count > 1:
             yield Anomaly(f"task {task} was promised to {count} requests")
     asked = Counter(record["job"] for record in runs)
@@ -41,7 +47,10 @@ def _runs(histories: Histories, runs: list[Record]) -> Iterator[Anomaly]:
 
 def _events(histories: Histories, events: list[Record]) -> Iterator[Anomaly]:
     keys = Counter(row["key"] for row in histories.rows("event"))
-    started = Counter(row["event_key"] for row in histories.tasks.values() if row.get("event_key"))
+    wanted = [row for row in histories.tasks.values() if row.get("event_key")]
+    started = Counter(row["event_key"] for row in wanted)
+    for row in wanted:
+        yield from map(Anomaly, unrun(histories, row))
     for record in events:
         key = record["key"]
         if record["answered"] is not None and keys[key] != 1:
@@ -72,8 +81,7 @@ def _flows(histories: Histories, flows: list[Record]) -> Iterator[Anomaly]:
             nodes[row["flow_run_id"]].append(row)
     for flow in flows:
         ran = Counter(row["flow_node"] for row in nodes[flow["id"]] if row["status"] == "succeeded")
-        worn_out = any(row["status"] == "failed" and row["losses"] for row in nodes[flow["id"]])
-        if flow["status"] != "succeeded" and not worn_out:
+        if flow["status"] != "succeeded" and not any(map(worn_out, nodes[flow["id"]])):
             yield Anomaly(f"run {flow['id']} of a flow ended {flow['status']}")
         elif flow["status"] == "succeeded" and ran != {"first": 1, "each": 3, "last": 1}:
             yield Anomaly(f"run {flow['id']} of a flow succeeded with {dict(ran)}")

@@ -30,6 +30,8 @@ async def serve(folder: Path, address: str) -> None:
             links[order["link"]].suffer(
                 Fault(**{**order["fault"], "paths": tuple(order["fault"].get("paths", ()))})
             )
+        elif order["do"] == "shed":
+            links[order["link"]].shed()
         else:
             answer["felt"] = links[order["link"]].heal()
         sys.stdout.write(json.dumps(answer) + "\n")

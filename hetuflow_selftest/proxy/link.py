@@ -74,6 +74,12 @@ class Link:
         self._history.write("link", link=self.name, fault=None, felt=self._felt)
         return self._felt
 
+    def shed(self) -> None:
+        """End connections that carry nothing: the next request takes another one, to the next target."""
+        for one in list(self._open):
+            if one.idle:
+                one.end()
+
     async def passing(self, direction: str, target: int) -> None:
         """Wait while this direction is held."""
         fault = self._fault
@@ -142,6 +148,10 @@ class Conversation:
         self._far = far
         self._ear = ear
         _without_delay(near)
+
+    @property
+    def idle(self) -> bool:
+        return self._ear is not None and self._ear.between
 
     def end(self) -> None:
         for writer in (self._near, self._far):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import suppress
 from typing import Any
 
 import httptools
 
-from hetuflow_selftest.history import History, boottime
+from hetuflow_selftest.history import History, boottime, wall_minus_boottime
 
 
 class Overheard:
@@ -25,6 +24,11 @@ class Overheard:
         self._answering = httptools.HttpResponseParser(self._answer)
         self._asked: list[tuple[float, str, bytes]] = []
         self.path = ""
+
+    @property
+    def between(self) -> bool:
+        """Whether nothing is asked just now that was not answered."""
+        return not self._asked and not self._request.begun
 
     def there(self, data: bytes) -> None:
         self._asking.feed_data(data)
@@ -49,10 +53,12 @@ class Overheard:
         name = path.rpartition("/")[2]
         facts: dict[str, Any] = {}
         with suppress(ValueError, KeyError, TypeError):
+            facts["agent_off"] = _off(json.loads(asked), at)
+        with suppress(ValueError, KeyError, TypeError):
             if name == "reports":
                 facts["reports"] = _reports(json.loads(asked), json.loads(body) if status == 200 else None)  # noqa: PLR2004  OK
             elif name == "heartbeat" and status == 200:  # noqa: PLR2004  OK
-                facts |= _heartbeat(json.loads(asked), json.loads(body))
+                facts["kept"] = json.loads(body)["payload"]["kept"]
             elif status >= 400:  # noqa: PLR2004  refused
                 facts["code"] = json.loads(body).get("code")
         self._history.write(
@@ -74,9 +80,11 @@ class _Message:
     def __init__(self) -> None:
         self.path = ""
         self.whole = False
+        self.begun = False
         self._body = bytearray()
 
     def on_message_begin(self) -> None:
+        self.begun = True
         self.whole = False
         self._body.clear()
 
@@ -87,6 +95,7 @@ class _Message:
         self._body += body
 
     def on_message_complete(self) -> None:
+        self.begun = False
         self.whole = True
 
     def take(self) -> bytes:
@@ -94,10 +103,9 @@ class _Message:
         return bytes(self._body)
 
 
-def _heartbeat(asked: dict[str, Any], answered: dict[str, Any]) -> dict[str, Any]:
-    """What was renewed, and how far off the agent's clock is."""
-    off = asked["timestamp"] / 1000 - time.time()
-    return {"kept": answered["payload"]["kept"], "agent_off": round(off, 1)}
+def _off(asked: dict[str, Any], at: float) -> float:
+    """How far off the agent's clock is: what it said the time was, and what that was when it said so."""
+    return float(round(asked["timestamp"] / 1000 - wall_minus_boottime() - at, 1))
 
 
 def _reports(asked: dict[str, Any], answered: dict[str, Any] | None) -> list[dict[str, Any]]:

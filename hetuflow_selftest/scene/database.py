@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import psycopg
@@ -11,7 +11,7 @@ import zstandard
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from hetuflow_selftest.history import History, boottime
+from hetuflow_selftest.history import History, boottime, wall_minus_boottime
 
 _PATIENCE_SECONDS: Final = 60.0
 
@@ -80,6 +80,21 @@ SELECT l.holder::text, l.epoch, l.expires_at > clock_timestamp() AS held, f.hold
   f.epoch AS fence_epoch, s.url
 FROM distributed_lock l LEFT JOIN leader_fence f USING (name) LEFT JOIN sched_server s ON s.id = l.holder
 WHERE l.name = 'scheduler_leader'"""
+
+# As the judge will see it: a term has begun when it was committed.
+_GENERATED: Final = """
+SELECT EXISTS (
+  SELECT FROM leader_term l JOIN sched_task t ON t.created_at > pg_xact_commit_timestamp(l.xmin)
+  WHERE l.epoch > %s AND t.schedule_id IS NOT NULL)"""
+_LOST: Final = """
+SELECT EXISTS (
+  SELECT FROM sched_task_instance_history i JOIN sched_agent a ON a.id = i.agent_id
+  WHERE a.name = %s AND i.status = 'lost'
+    AND i.started_at < to_timestamp(%s) AND i.finished_at > to_timestamp(%s))"""
+_WROTE_LATELY: Final = """
+SELECT EXISTS (
+  SELECT FROM (SELECT xmin FROM selftest.leader_write ORDER BY id DESC LIMIT 1) w
+  WHERE pg_xact_commit_timestamp(w.xmin) > clock_timestamp() - make_interval(secs => %s))"""
 
 
 def prepare(url: str, password: str, servers: Mapping[str, str]) -> None:
@@ -174,7 +189,7 @@ class Observer:
             self._history.write("leader", **dict(zip(names, row, strict=True)))
 
 
-async def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
+async def ask(url: str, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """One question on a connection of its own; patiently, as the database may be away on purpose."""
     deadline = boottime() + _PATIENCE_SECONDS
     while True:
@@ -182,7 +197,7 @@ async def ask(url: str, statement: str) -> list[tuple[Any, ...]]:
             async with await psycopg.AsyncConnection.connect(
                 url, autocommit=True, connect_timeout=5
             ) as connection:
-                return await (await connection.execute(statement)).fetchall()
+                return await (await connection.execute(statement, values)).fetchall()
         except psycopg.OperationalError:
             if boottime() > deadline:
                 raise
@@ -196,6 +211,25 @@ async def leader(url: str) -> tuple[str, int, str] | None:
         return None
     holder, epoch, _, _, _, address = rows[0]
     return holder, epoch, address
+
+
+async def generated_after(url: str, epoch: int) -> bool:
+    """Whether a leader of a later term has made fires since it leads."""
+    rows = await ask(url, _GENERATED, [epoch])
+    return bool(rows[0][0])
+
+
+async def lost_since(url: str, agent: str, since: float) -> bool:
+    """Whether something was declared lost later than this that the agent had begun before; boottime."""
+    then = since + wall_minus_boottime()
+    rows = await ask(url, _LOST, [agent, then, then])
+    return bool(rows[0][0])
+
+
+async def leader_wrote(url: str, seconds: float) -> bool:
+    """Whether whoever leads has written something as such so lately."""
+    rows = await ask(url, _WROTE_LATELY, [seconds])
+    return bool(rows[0][0])
 
 
 async def unfinished(url: str) -> int:

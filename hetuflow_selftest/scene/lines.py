@@ -48,6 +48,10 @@ class Lines:
         """Return how often the fault was felt."""
         return int((await self._order(do="heal", link=link))["felt"])
 
+    async def shed(self, link: str) -> None:
+        """Let go of connections that carry nothing, as balancers do: new ones go to the servers in turn."""
+        await self._order(do="shed", link=link)
+
     async def stop(self) -> None:
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import httpx
 
-from hetuflow_selftest.history import DATABASE, TRACES, History, boottime
+from hetuflow_selftest.history import DATABASE, PROXY, TRACES, History, Listener, boottime
 from hetuflow_selftest.scene import database, wrong_clock
 from hetuflow_selftest.scene.lines import Lines
 from hetuflow_selftest.scene.network import BALANCER, POSTGRES, Network, build_network
@@ -126,6 +126,10 @@ class Scene:
                         return
                 await asyncio.sleep(0.1)
         raise SceneBroken(f"{url} is not ready:\n" + "\n".join(one.tail() for one in self.servers))
+
+    def listen(self) -> Listener:
+        """Hear what agents and servers say to each other from now on."""
+        return Listener(self.folder, PROXY)
 
     async def leading(self) -> tuple[Program, str, int] | None:
         """Return (the server that leads, its holder, its term)."""

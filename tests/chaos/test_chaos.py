@@ -56,15 +56,20 @@ def test_a_tormented_system_keeps_its_promises(tmp_path: Path) -> None:
     settings = quick(3, GATE)
     found = asyncio.run(perform(settings, tmp_path, tell=print))
     text = as_text(settings, found)
-    wrong = [verdict for verdict in found.verdicts if verdict.outcome is Outcome.FAIL]
-    assert not wrong, text
-    felt = {one.name for one in found.verdicts if one.outcome is Outcome.PASS}
-    # Where a busy machine takes the edge off a fault, others are felt all the same.
-    assert sum(f"fault: {name}" in felt for name in GATE) >= len(GATE) - 4, text
-    assert {verdict["name"] for verdict in json.loads(as_json(settings, found))["verdicts"]} >= {
-        "no fire is missing",
-        "no write of a former leader",
-    }
+    faults = {one.name: one for one in found.verdicts if one.name.startswith("fault: ")}
+    unproven = [
+        one.name
+        for one in found.verdicts
+        if one.outcome is not Outcome.PASS and (one.name not in faults or one.outcome is Outcome.FAIL)
+    ]
+    assert not unproven, text
+    assert faults.keys() == {f"fault: {name}" for name in GATE}
+    # What cannot be made here has nothing judged. Of the others each is made where it is felt; a machine on
+    # which everything takes a minute may still miss one.
+    unfelt = [name for name, one in faults.items() if one.judged and one.outcome is not Outcome.PASS]
+    assert len(unfelt) <= 1, text
+    told = json.loads(as_json(settings, found))["verdicts"]
+    assert [verdict["name"] for verdict in told] == [verdict.name for verdict in found.verdicts]
     page = as_page(settings, found)
     assert all(name in page for name in GATE)
 

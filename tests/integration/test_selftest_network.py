@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -171,6 +173,40 @@ async def test_only_the_lines_of_one_server_are_held(tmp_path: Path) -> None:
             for end in ends:
                 end.sendall(b"asked")
             assert sorted(hears(end, b"asked", _SILENCE) for end in ends) == [False, True]
+
+
+class Answering(socketserver.BaseRequestHandler):
+    """Speaks HTTP, and lets whoever asks for `/poll` wait."""
+
+    def handle(self) -> None:
+        while said := self.request.recv(1_000):
+            if b"/poll" not in said:
+                self.request.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
+async def test_only_connections_that_carry_nothing_are_let_go_of(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        async with started(tmp_path) as lines:
+            port = await lines.open("line", [("127.0.0.1", server.server_address[1])], http=True)
+            with (
+                socket.create_connection(("127.0.0.1", port)) as idle,
+                socket.create_connection(("127.0.0.1", port)) as waiting,
+            ):
+                for end, call in ((waiting, "poll"), (idle, "reports")):
+                    body = json.dumps({"timestamp": time.time() * 1000 + 30_000, "payload": {"reports": []}})
+                    head = f"POST /{call} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+                    end.sendall((head + body).encode())
+                idle.settimeout(_PATIENCE)
+                assert idle.recv(100).startswith(b"HTTP/1.1 200")
+                await lines.shed("line")
+                # A connection that is reset was ended as well.
+                with suppress(ConnectionResetError):
+                    assert idle.recv(100) == b""
+                assert not hears(waiting, b"", _SILENCE)
+        server.shutdown()
+    # Whatever an agent says tells what it takes the time for.
+    assert [record["agent_off"] for record in read_history(tmp_path, PROXY)] == [30.0]
 
 
 async def test_a_server_that_is_cut_from_agents_has_a_part_of_each_of_their_lines(tmp_path: Path) -> None:

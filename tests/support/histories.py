@@ -206,5 +206,16 @@ def report_of(written: Written, instance: str) -> dict[str, Any]:
     return next(one for one in reports if one["instance"] == instance)
 
 
+def unseen(written: Written, id_: str) -> None:
+    """Nobody looked at how this task or attempt ended while it could still be seen."""
+    written.observer[:] = [record for record in written.observer if record.get("id") != id_]
+
+
+def rename_task(written: Written, old: str, new: str) -> None:
+    for records in (written.payloads, written.database, written.observer):
+        for record in records:
+            record.update({key: new for key in ("id", "task", "task_id") if record.get(key) == old})
+
+
 def log_of(written: Written, instance: str) -> dict[str, Any]:
     return next(row for row in written.rows("log") if row["instance"] == instance)

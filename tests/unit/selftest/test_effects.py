@@ -118,11 +118,23 @@ def database_that_slept() -> Written:
 def full_disk() -> Written:
     written = struck("fill-disk")
     written.proxy.append(exchange(104.0, "reports", reports=start_of("i2")))
+    written.proxy += [
+        exchange(106.0 + number, "reports", link="agent-2", reports=start_of(f"j{number}"))
+        for number in range(6)
+    ]
     return written
 
 
 def works_on(written: Written) -> None:
-    written.proxy.append(exchange(110.0, "reports", reports=start_of("i5")))
+    written.proxy.append(exchange(106.5, "reports", reports=start_of("i5")))
+
+
+def had_not_begun_anything(written: Written) -> None:
+    written.proxy[:] = [record for record in written.proxy if record["at"] != 104.0]
+
+
+def everybody_stops(written: Written) -> None:
+    written.proxy.pop()
 
 
 FELT: dict[str, tuple[Written, Callable[[Written], object]]] = {
@@ -176,6 +188,19 @@ FELT: dict[str, tuple[Written, Callable[[Written], object]]] = {
 
 def test_every_fault_has_its_own_sign() -> None:
     assert {*FELT, "kill-leader"} == set(FAULTS)
+
+
+@pytest.mark.parametrize("spoil", [works_on, had_not_begun_anything, everybody_stops])
+def test_a_disk_is_full_when_its_agent_alone_stops(spoil: Callable[[Written], None]) -> None:
+    written = full_disk()
+    spoil(written)
+    assert written.judged()["fault: fill-disk"].outcome is Outcome.UNKNOWN
+
+
+def test_an_answer_to_a_start_is_not_the_one_that_has_to_be_lost() -> None:
+    written = lost_answers()
+    written.proxy[0]["reports"][0]["type"] = "start"
+    assert written.judged()["fault: lose-replies"].outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize("fault", FELT)
