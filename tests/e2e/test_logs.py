@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
 from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run
 from tests.support.protocol import HandAgent
+from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024
 
@@ -169,6 +172,43 @@ def test_the_command_shows_parts_of_logs(system: System) -> None:
     refused = run([*HETUFLOW, "task", "logs", "-f", "--grep", "x", str(task.id)], env=system.environment())
     assert refused.returncode == 2
     assert system.client.logs(task.instances[0].id, "stdout", offset=7, length=6) == b"line 2"
+
+
+def peak_of(pid: int) -> int:
+    """The most bytes of memory a process has had since that was set back."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024
+
+
+def test_a_long_log_neither_stalls_its_task_nor_is_held_in_memory(system: System, tmp_path: Path) -> None:
+    """While it is written the server does not move: nobody can take any of it."""
+    script = f"""
+        cat ../../../lock > {tmp_path}/agent
+        until [ -e {tmp_path}/go ]; do sleep 0.05; done
+        seq 1 11000000
+        touch {tmp_path}/written
+    """
+    job = system.apply(run={"script": script})
+    task = system.client.run(job.id)
+    agent = int(wait_until(lambda: (tmp_path / "agent").exists() and (tmp_path / "agent").read_text()))
+    before = {}
+    for pid in (agent, system.server.pid):
+        Path(f"/proc/{pid}/clear_refs").write_text("5")
+        before[pid] = peak_of(pid)
+    system.server.signal(signal.SIGSTOP)
+    try:
+        (tmp_path / "go").touch()
+        wait_until((tmp_path / "written").exists, timeout=60, what="the task to have written all of it")
+    finally:
+        system.server.signal(signal.SIGCONT)
+    ended = system.client.wait(task.id, timeout=60)
+    assert ended.status == "succeeded"
+    instance = ended.instances[0].id
+    # It is longer than what is kept of it, and says so at the end.
+    wait_until(lambda: system.client.logs(instance, "system"), timeout=60, what="the end of its log")
+    assert system.client.logs(instance, "stdout", offset=60 * MIB, length=100).count(b"\n") > 10
+    grown = {pid: (peak_of(pid) - at) // MIB for pid, at in before.items()}
+    assert max(grown.values()) < 32, grown
 
 
 def test_secrets_do_not_leave_the_host(system: System, tmp_path: Path) -> None:
