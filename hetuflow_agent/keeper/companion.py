@@ -34,10 +34,10 @@ class Companion:
     def over(self) -> bool:
         return self.exit_code is not None
 
-    def tend(self, now: float) -> None:
-        """Start it if it is time to."""
+    def tend(self, now: float) -> int | None:
+        """Start it if it is time to; its number then."""
         if self.start_at is None or now < self.start_at:
-            return
+            return None
         self.start_at, self._started_at = None, now
         os.chdir(self._cwd)
         self.pid = os.posix_spawn(
@@ -47,6 +47,7 @@ class Companion:
             setsigmask=(),
             setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
         )
+        return self.pid
 
     def forward(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):

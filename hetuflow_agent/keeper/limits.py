@@ -13,16 +13,19 @@ from typing import Final
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.cpus import Cpus
 from hetuflow_agent.keeper.record import Spec, Task
+from hetuflow_agent.keeper.time_slices import TimeSlices
 
 _BLOCK: Final = 512  # what st_blocks counts in
 
 
 class Limits:
-    def __init__(self, cgroups: Cgroups, cpus: Cpus) -> None:
+    def __init__(self, cgroups: Cgroups, cpus: Cpus, slices: TimeSlices) -> None:
         self._cgroups = cgroups
         self._cpus = cpus
+        self._slices = slices
 
     def impose(self, task: Task, spec: Spec, pid: int) -> None:
+        self._slices.restore(pid)
         with suppress(OSError):
             if spec.nice:
                 os.setpriority(os.PRIO_PROCESS, pid, spec.nice)

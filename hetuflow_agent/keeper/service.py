@@ -90,7 +90,8 @@ class Keeper:
             return
         if self._quitting:
             companion.give_up()
-        companion.tend(self._clock.boottime())
+        if (started := companion.tend(self._clock.boottime())) is not None:
+            self._table.slices.restore(started)
         if companion.over and not self._quitting:
             # With the first process of a container everything ends, so it may as well be told.
             self._quit(now=True, grace=_LAST_GRACE)
@@ -267,6 +268,7 @@ def main(arguments: Sequence[str]) -> int:
         if companion is None:
             _say_ready()
         _settle_memory()
+        table.slices.shorten()
         keeper.run()
         (folder / wire.SOCKET_NAME).unlink(missing_ok=True)
     if guard is not None:

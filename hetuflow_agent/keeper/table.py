@@ -27,6 +27,7 @@ from hetuflow_agent.keeper.limits import Limits, written
 from hetuflow_agent.keeper.proc import resident_bytes, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
+from hetuflow_agent.keeper.time_slices import TimeSlices
 from hetuflow_agent.keeper.turns import Line, News
 from hetuflow_agent.keeper.wire import encode
 
@@ -51,7 +52,8 @@ class Table:
         cgroups: Cgroups,
     ) -> None:
         self._journal = journal
-        self._limits = Limits(cgroups, Cpus(os.sched_getaffinity(0)))
+        self.slices = TimeSlices()
+        self._limits = Limits(cgroups, Cpus(os.sched_getaffinity(0)), self.slices)
         self._clock = clock
         self._boot_id = boot_id
         self._tasks = known

@@ -15,6 +15,7 @@ import psutil
 import psycopg
 import pytest
 
+from hetuflow_agent.keeper.time_slices import slice_of
 from hetuflow_core.errors import Conflict
 from hetuflow_core.runtime.exit_codes import ExitCode
 from tests.e2e.conftest import System
@@ -176,6 +177,7 @@ def test_as_first_process_the_keeper_brings_its_agent_back(host: Host, tmp_path:
         what="another agent",
     )
     assert psutil.Process(other).ppid() == first.pid
+    assert slice_of(other) == slice_of(0), "it is no keeper and has its turns as usual"
     gate.touch()
     done = host.server.client.wait(task.id, timeout=60)
     assert [(one.status, one.exit_code) for one in done.instances] == [("failed", 6)]

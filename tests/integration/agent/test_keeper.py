@@ -26,6 +26,7 @@ from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
 from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
+from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
 from hetuflow_agent.keeper.turns import TOGETHER, News
 from hetuflow_agent.processes import processes as handing_over
 from hetuflow_agent.processes.command import Command, Exit, exit_of
@@ -144,6 +145,31 @@ async def test_without_control_groups_a_task_has_so_many_cpus_and_says_so(folder
         assert os.sched_getaffinity(anywhere) == here
     finally:
         await processes.stop()
+
+
+async def test_the_keeper_has_its_turns_soon_and_what_it_runs_has_the_usual_ones(folder: Path) -> None:
+    usual = slice_of(0)
+    if usual is None:
+        pytest.skip("this kernel says nothing about time slices")
+    async with agent(folder, end=True) as processes:
+        keeper = pid_of(processes)
+        plain = await running(processes.spawn(command(folder, FOR_EVER)))
+        nice = await running(processes.spawn(command(folder, FOR_EVER, nice=os.nice(0) + 3)))
+        assert [slice_of(pid) for pid in (keeper, plain, nice)] == [SHORT, usual, usual]
+        # Of its share of the processor it got nothing more, and gave nothing of it away.
+        assert [os.getpriority(os.PRIO_PROCESS, pid) - os.nice(0) for pid in (keeper, plain, nice)] == [
+            0,
+            0,
+            3,
+        ]
+
+
+def test_nothing_is_restored_that_was_not_shortened() -> None:
+    """As on kernels that know nothing of it: what a process has it keeps."""
+    here = slice_of(0)
+    TimeSlices().restore(0)
+    assert slice_of(0) == here
+    assert slice_of(2**22) is None, "there is no such process"
 
 
 async def test_words_reach_a_command_as_they_are_whatever_their_encoding(folder: Path) -> None:

@@ -24,8 +24,8 @@ def companion(monkeypatch: pytest.MonkeyPatch) -> Companion:
 
 @pytest.mark.parametrize("code", [0, 9])
 def test_one_that_ends_by_itself_is_over(companion: Companion, code: int) -> None:
-    companion.tend(10.0)
-    assert companion.pid == 4711
+    assert companion.tend(10.0) == companion.pid == 4711
+    assert companion.tend(10.0) is None, "it is there"
     companion.note_end(ended(code), 11.0)
     assert (companion.over, companion.exit_code, companion.start_at) == (True, code, None)
 
