@@ -449,9 +449,13 @@ def test_guards_that_do_not_live_long_are_replaced_with_growing_pauses(
         return 4711, os.open(os.devnull, os.O_WRONLY)
 
     monkeypatch.setattr(guarding, "_post", post)
-    guard = guarding.Guard(folder, [], Cgroups(None, folder))
+    cgroups = Cgroups(None, folder)
+    outside: list[int] = []
+    monkeypatch.setattr(cgroups, "put_back", outside.append)
+    guard = guarding.Guard(folder, [], cgroups)
     guard.tend(now)
     assert (guard.pid, guard.post_at) == (4711, None)
+    assert outside == [4711], "it must not be in the group it may have to kill"
     for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
         guard.note_end(now)
         assert (guard.pid, guard.post_at) == (None, now + pause)

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 
+from hetuflow_agent import record_file
 from hetuflow_agent.outbox import JournalEntry, Outbox, _Ended
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
@@ -75,6 +76,20 @@ async def test_a_result_that_was_written_survives_a_kill_in_the_middle_of_others
         assert set(told) <= set(kept)
         assert {finish.exit_code for finish in kept.values()} == {3}
         await outbox.stop()
+
+
+async def test_a_result_is_on_the_disk_before_anybody_hears_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    outbox = Outbox(path)
+    await outbox.start()
+    flushed: list[bytes] = []
+    monkeypatch.setattr(record_file.os, "fdatasync", lambda _: flushed.append(path.read_bytes()))
+    claim = assignment_of(["true"])
+    await outbox.put(Finish(claim.instance_id, claim.token, Status.SUCCEEDED), "x")
+    assert str(claim.token).encode() in flushed[-1]
+    await outbox.stop()
 
 
 async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> None:
