@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -170,3 +171,25 @@ def test_an_intent_is_on_the_disk_before_anything_is_started(
     assert all(spec.key.encode() in written for spec in specs)
     keeping.turn()
     assert all(one.pid is not None for one in keeping.table.tasks())
+
+
+def test_half_a_line_that_a_full_disk_has_taken_spoils_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / wire.JOURNAL_NAME)
+    journal.open([])
+    states = [wire.encode(Task(f"task-{n}", Phase.RUNNING, f"M={n}", boot_id()).state()) for n in range(3)]
+    journal.note([states[0]])
+    write, room = os.write, [20]
+
+    def write_while_there_is_room(descriptor: int, data: bytes) -> int:
+        if not room:
+            raise OSError(errno.ENOSPC, "no room")
+        return write(descriptor, data[: room.pop()])
+
+    with monkeypatch.context() as patched:
+        patched.setattr(journals.os, "write", write_while_there_is_room)
+        journal.note([states[1]])
+    journal.note([states[2]])
+    journal.close()
+    assert list(Journal(tmp_path / wire.JOURNAL_NAME).load()) == ["task-0", "task-2"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import fields, replace
 from datetime import timedelta
@@ -12,8 +13,9 @@ import pytest
 
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.registry import Executors, load_executors
-from hetuflow_agent.reloading import LIVE, weigh
+from hetuflow_agent.reloading import LIVE, Reloading, weigh
 from hetuflow_agent.settings import AgentSettings
+from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.config_log import LogSettings
 from tests.support.executors import host_settings
 
@@ -78,3 +80,28 @@ def test_executors_come_go_and_come_again(tmp_path: Path) -> None:
     shelf.adapt(some)
     assert shelf.offered == ["command", "http", "python"]
     assert executors["python"] is made, "what it has under way goes on"
+
+
+async def test_a_configuration_with_a_fault_changes_nothing_and_the_next_one_counts(tmp_path: Path) -> None:
+    wanted: list[AgentSettings] = []
+    refitted: list[AgentSettings] = []
+
+    def read() -> AgentSettings:
+        if not wanted:
+            raise Invalid("The configuration cannot be used.")
+        return wanted[0]
+
+    async def refit(settings: AgentSettings) -> None:
+        refitted.append(settings)
+
+    reloading = Reloading(settings_of(tmp_path), read, refit, until_up=asyncio.Event().wait)
+    assert await reloading.reload() is None
+    assert refitted == []
+    wanted.append(settings_of(tmp_path, slots=9, name="other"))
+    change = await reloading.reload()
+    assert change is not None
+    assert (change.now, change.at_next_start) == (["agent.slots"], ["agent.name"])
+    assert refitted == [settings_of(tmp_path, slots=9)]
+    again = await reloading.reload()
+    assert again is not None
+    assert (again.now, len(refitted)) == ([], 1)
