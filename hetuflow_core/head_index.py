@@ -1,12 +1,15 @@
 """Where work waits, in an order from which a claim picks a few heads without going through all of them.
 
-Heads nobody who waits may take are set aside and cost nothing until somebody comes who may. Within a
-namespace the highest priority comes first; heads of one priority take turns.
+Heads nobody who waits may take are set aside and cost nothing until somebody comes who may; heads of which
+nothing is due yet are left out until then. Within a namespace the highest priority comes first; heads of one
+priority take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Set as AbstractSet
+import heapq
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set as AbstractSet
+from datetime import datetime
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
@@ -21,6 +24,9 @@ class HeadIndex:
         self._bound: dict[UUID, dict[Head, None]] = {}
         # Those without room under a limit, until it is looked again.
         self._full: dict[Head, None] = {}
+        # {head: when something of it is due}, and the same in this order, with some that are awake again.
+        self._asleep: dict[Head, datetime] = {}
+        self._alarms: list[tuple[datetime, int, Head]] = []
         self._all: set[Head] = set()
         # {namespace: classes that were set aside at any time}; it only grows.
         self._ever_aside: dict[int, set[int]] = {}
@@ -32,18 +38,24 @@ class HeadIndex:
         return iter(self._all)
 
     def add(self, head: Head) -> None:
-        """Note a head; one that was set aside stays there, because who waits is still the same."""
+        """Note a head; one that was set aside stays there, because who waits is still the same.
+
+        One that was asleep is not: what it is told for may be due.
+        """
         if head not in self._all:
             self._all.add(head)
             self._place(head)
+        elif head in self._asleep:
+            del self._asleep[head]
+            self._place(head)
 
     def replace(self, heads: Iterable[Head]) -> None:
-        """Say what waits, all of it; what was without room is ready again."""
+        """Say what waits, all of it; what was without room or asleep is ready again."""
         found = set(heads)
         self.remove(self._all - found)
-        for head in self._full:
+        for head in (*self._full, *self._asleep):
             self._place(head)
-        self._full = {}
+        self._full, self._asleep, self._alarms = {}, {}, []
         for head in found - self._all:
             self.add(head)
 
@@ -52,7 +64,34 @@ class HeadIndex:
         for head in heads:
             self._all.discard(head)
             self._full.pop(head, None)
+            self._asleep.pop(head, None)
             self._unplace(head)
+
+    def lay_down(self, first_due: Mapping[Head, datetime], horizon: datetime) -> None:
+        """Say when the first of each head is due: those beyond the horizon are asleep until `rouse`."""
+        for head, due_at in first_due.items():
+            if due_at > horizon and head in self._all:
+                self._unplace(head)
+                self._asleep[head] = due_at
+        # The numbers only keep heads from being compared.
+        self._alarms = [(due_at, number, head) for number, (head, due_at) in enumerate(self._asleep.items())]
+        heapq.heapify(self._alarms)
+
+    def rouse(self, horizon: datetime) -> None:
+        """What is due until then is ready."""
+        while (first := self.next_alarm()) is not None and first <= horizon:
+            _, _, head = heapq.heappop(self._alarms)
+            del self._asleep[head]
+            self._place(head)
+
+    def next_alarm(self) -> datetime | None:
+        """Return when the first of those asleep is due."""
+        while self._alarms:
+            due_at, _, head = self._alarms[0]
+            if self._asleep.get(head) == due_at:
+                return due_at
+            heapq.heappop(self._alarms)
+        return None
 
     def pick(
         self, namespaces: Collection[int], most: int, takers: Callable[[Head], int | None]

@@ -10,7 +10,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.signatures import WINDOW
 from hetuflow_server.store.audit_partitions import AUDIT, AuditPartitions
 from hetuflow_server.store.database import Transactions
-from hetuflow_server.store.expiry import delete_expired, delete_gone_schedules
+from hetuflow_server.store.expiry import MOST_SCHEDULES, delete_expired, delete_gone_schedules
 from hetuflow_server.store.partitions import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
@@ -27,7 +27,7 @@ from hetuflow_server.store.partitions import (
     days_wanted,
 )
 from hetuflow_server.store.servers import forget as forget_servers
-from hetuflow_server.store.webhooks import forget as forget_messages
+from hetuflow_server.store.webhooks import MOST_FORGOTTEN, forget as forget_messages
 
 log = structlog.get_logger("hetuflow.upkeep")
 
@@ -74,18 +74,22 @@ class Upkeep:
 
     async def run_once(self) -> int:
         now = self._clock.now()
-        changed = await delete_expired(
-            self._transactions,
-            now - self._keep_tasks,
-            now - self._keep_events,
-            now - self._keep_usage,
+        # Something expires at any moment: only as much of it as there may be more of is followed by a round.
+        changed = int(
+            await delete_expired(
+                self._transactions,
+                now - self._keep_tasks,
+                now - self._keep_events,
+                now - self._keep_usage,
+            )
         )
-        changed += await delete_gone_schedules(self._transactions, now - self._keep_tasks)
+        changed += await delete_gone_schedules(self._transactions, now - self._keep_tasks) >= MOST_SCHEDULES
         async with self._transactions.transaction() as connection:
-            changed += await forget_servers(connection, _KEEP_SERVERS)
-            changed += await forget_messages(
+            await forget_servers(connection, _KEEP_SERVERS)
+            forgotten = await forget_messages(
                 connection, received=now - 2 * WINDOW, dead=now - self._keep_tasks
             )
+            changed += forgotten >= MOST_FORGOTTEN
         for partitions, keep in self._tables:
             try:
                 changed += await self._keep_up(partitions, keep)

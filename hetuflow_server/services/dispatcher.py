@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -24,6 +24,7 @@ from hetuflow_server.services.coalescing import Gathering
 from hetuflow_server.services.dealing import Dealer
 from hetuflow_server.services.heads import KnownHeads
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.searching import Search
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.services.waiting_room import WaitingRoom
@@ -40,13 +41,9 @@ _LOOK_AGAIN_SECONDS = 1.0
 _PATIENCE_SECONDS = 5.0
 _TRY_AGAIN_SECONDS = 0.1
 _MOST_PER_CLAIM = 500
-_MOST_ROUNDS = 3
 # Whoever asks again may have been dealt something by a server that did not know yet that it had hung up
 # there: what that was is looked for once more after this time.
 _LOOK_BACK_SECONDS = 0.3
-# How many heads of a namespace a claim looks at in one go, and how often it passes over those without room.
-_MOST_HEADS = 64
-_MOST_LOOKS = 8
 
 
 class Dispatcher:
@@ -78,6 +75,7 @@ class Dispatcher:
         self._suitability = Suitability(clock, capacity.classes)
         self._waiting = WaitingRoom(self._suitability.fits)
         self._dealer = Dealer(self._suitability, capacity.classes)
+        self._search = Search(clock, self._heads, self._waiting, self._dealer, capacity)
         self._next_due: datetime | None = None
         # Who asked again, and when to look back for it; in the order of these times.
         self._asked_again: deque[tuple[float, Asker]] = deque()
@@ -230,7 +228,7 @@ class Dispatcher:
                 asker.hungry = asker not in claimed
             full = False
             if self._waiting.free > 0:
-                await self._heads.read(connection)
+                await self._heads.read(connection, self._clock.now() + self._waiting.prefetch)
                 self._welcome(newcomers)
                 dealt, full = await self._claim(connection)
                 claimed |= dealt
@@ -260,10 +258,10 @@ class Dispatcher:
     async def _claim(self, connection: Connection) -> tuple[dict[Asker, list[Claimed]], bool]:
         """Lock what those who wait may take, deal it among them and reserve what was dealt.
 
-        Returns also whether limits stood in the way of something that was dealt: another look may find more.
+        Returns also whether limits stood in the way of something: another look may find more.
         """
         want, prefetch = min(self._waiting.free, _MOST_PER_CLAIM), self._waiting.prefetch
-        rows, heads = await self._lock(connection, want, prefetch)
+        rows, heads = await self._search.lock(connection, want, prefetch)
         jobs = await self._jobs_of(connection, rows) if self._dealer.keeps_apart(rows) else None
         grants = self._dealer.deal(rows, self._waiting, self._clock.now(), jobs)
         admission = await self._capacity.take(connection, [row for row, _ in grants])
@@ -283,12 +281,14 @@ class Dispatcher:
         counts = Counter([one.namespace_id for one in reserved if one is not None])
         for namespace_id, count in counts.items():
             self._heads.shares.charge(namespace_id, count)
-        self._next_due = None
+        self._next_due = self._heads.index.next_alarm()
         if heads and not rows:
-            self._next_due = await queue.next_due(connection, heads)
-            if self._next_due is None:
+            coming = await queue.next_due(connection, heads)
+            if coming is None:
                 self._heads.note_empty(heads)
-        return dealt, bool(admission.refused)
+            elif self._next_due is None or coming < self._next_due:
+                self._next_due = coming
+        return dealt, bool(admission.refused) or self._search.unfinished
 
     async def _jobs_of(self, connection: Connection, rows: Sequence[Claimable]) -> dict[UUID, RunningJob]:
         """Return {job: what it is known as to agents that run it}."""
@@ -308,60 +308,3 @@ class Dispatcher:
                     if aside := index.classes_aside(namespace_id):
                         ever = index.ever_aside(namespace_id)
                         index.welcome(namespace_id, self._suitability.fitting(aside, ever, asker.facts))
-
-    async def _open_heads(self, connection: Connection, want: int) -> dict[Head, int]:
-        """Return heads somebody here may take work of, and how much: the rest is not even looked at."""
-        found: dict[Head, int] = {}
-        for _ in range(_MOST_LOOKS):
-            found = self._heads.index.pick(
-                self._waiting.namespaces,
-                min(want, _MOST_HEADS),
-                lambda head: self._dealer.takers(head, self._waiting, want),
-            )
-            room = await self._capacity.room(connection, found)
-            found = {head: min(takers, room.get(head, takers)) for head, takers in found.items()}
-            full = [head for head, rows in found.items() if rows <= 0]
-            if not full:
-                break
-            self._heads.index.note_full(full)
-        return {head: rows for head, rows in found.items() if rows > 0}
-
-    async def _lock(
-        self, connection: Connection, want: int, prefetch: timedelta
-    ) -> tuple[list[Claimable], list[Head]]:
-        """Lock rows by fair quotas, and return the heads that were looked at.
-
-        Heads that gave less than asked are left out of the next rounds; once none is left, others follow.
-        """
-        rows: list[Claimable] = []
-        looked: dict[Head, None] = {}
-        left: dict[Head, int] = {}
-        for _ in range(_MOST_ROUNDS):
-            if not left:
-                opened = await self._open_heads(connection, want)
-                left = {head: most for head, most in opened.items() if head not in looked}
-            quotas = self._heads.shares.quotas(left, self._heads.weights, want - len(rows), at_most=left)
-            if not quotas:
-                break
-            looked.update((head, None) for head, _ in quotas)
-            self._heads.index.note_turns(head for head, _ in quotas)
-            found = await claim_transitions.lock_claimable(
-                connection,
-                quotas,
-                want=want - len(rows),
-                prefetch=prefetch,
-                without=[row.id for row in rows],
-            )
-            rows += found
-            if len(rows) >= want:
-                break
-            taken = Counter(
-                Head(row.namespace_id, row.placement_id, row.priority, row.target_agent_id) for row in found
-            )
-            drained = {head for head, quota in quotas if taken[head] < quota}
-            left = {
-                head: most - taken[head]
-                for head, most in left.items()
-                if head not in drained and most > taken[head]
-            }
-        return rows, list(looked)

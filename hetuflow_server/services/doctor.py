@@ -43,6 +43,7 @@ class Doctor:
             await self._tasks_without_instance(repair=repair),
             await self._instances_without_task(repair=repair),
             await self._instances_without_job(),
+            await self._instances_without_deadline(repair=repair),
             *await Rounds(self.database, self.capacity, self.key_ids).examine(repair=repair),
         ]
         return [finding for finding in found if finding.count]
@@ -103,6 +104,17 @@ class Doctor:
             "instances_without_job",
             sentence("Instances have lost their job version or class, so cancel their tasks", found),
             len(found),
+        )
+
+    async def _instances_without_deadline(self, *, repair: bool) -> Finding:
+        async with self.database.transaction() as connection:
+            found = await checkup.without_deadline(connection, BATCH)
+            repaired = await checkup.copy_deadlines(connection, found) if found and repair else 0
+        return Finding(
+            "instances_without_deadline",
+            sentence("Instances have another deadline than their task", found),
+            len(found),
+            repaired,
         )
 
     async def _revive(self, connection: Connection, found: Sequence[UUID]) -> int:

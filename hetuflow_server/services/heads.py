@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from hetuflow_core.fairness import Head, StrideShares
 from hetuflow_core.head_index import HeadIndex
@@ -47,8 +48,8 @@ class KnownHeads:
         """Read them again before the next claim: work has come, and nobody said where."""
         self._known_until = 0.0
 
-    async def read(self, connection: Connection) -> None:
-        """Bring them up to date, and know their classes."""
+    async def read(self, connection: Connection, horizon: datetime) -> None:
+        """Bring them up to date, and know their classes; what is due beyond the horizon is left alone."""
         now = self._clock.monotonic()
         if now >= self._known_until:
             # Before the read: what is said while it is under way may have come too late for it.
@@ -57,8 +58,11 @@ class KnownHeads:
             found = await queue.heads(connection)
             self.weights = await queue.weights(connection)
             self.index.replace([*found, *self._told])
+            # What was told of meanwhile may be due before what was found.
+            self.index.lay_down({head: due for head, due in found.items() if head not in self._told}, horizon)
             self.shares.observe(self.index)
             self._unread.update(head.placement_id for head in found)
+        self.index.rouse(horizon)
         if self._unread:
             unread = set(self._unread)
             await self._classes.learn(connection, unread)

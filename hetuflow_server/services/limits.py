@@ -57,11 +57,10 @@ class Limits:
         spec = _checked(namespace, name, most)
         async with self._database.transaction() as connection:
             scope = await self._scope(connection, principal, spec.namespace, spec.name)
-            before = await self._find(connection, principal, spec.namespace, spec.name)
-            await limit_store.change(connection, scope, spec.max)
-            note_change(
-                "limit", spec.name, spec.namespace, before={"max": before.max}, after={"max": spec.max}
-            )
+            before = await limit_store.change(connection, scope, spec.max)
+            if before is None:
+                raise _no_limit(spec.namespace, spec.name)
+            note_change("limit", spec.name, spec.namespace, before={"max": before}, after={"max": spec.max})
             changed = await self._find(connection, principal, spec.namespace, spec.name)
         self._hints.give([namespace_topic(scope.namespace_id)])
         return changed

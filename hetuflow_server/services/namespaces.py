@@ -8,10 +8,11 @@ from uuid import UUID
 
 from msgspec import UnsetType
 
+from hetuflow_core.durations import format_duration
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.jobfile import Kind, NamespaceSpec, load_documents, raw_document, to_document
 from hetuflow_core.resources import BindRequest, Namespace, NamespaceChange, NamespaceRequest
-from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.principals import Principal, no_namespace
 from hetuflow_server.store import access as access_store, bindings, namespaces as store
 from hetuflow_server.store.bindings import LiveServer
 from hetuflow_server.store.database import Connection, Database
@@ -50,15 +51,19 @@ class Namespaces:
 
     async def change(self, principal: Principal, name: str, asked: NamespaceChange) -> Namespace:
         async with self._database.transaction() as connection:
-            known = await self._find(connection, principal, name)
+            principal.require_namespace(name)
+            # Locked first: what is not given stays as whoever changed it before has left it.
+            before = await store.lock(connection, name)
+            if before is None:
+                raise no_namespace(name)
+            known_lease = None if before.lease is None else format_duration(before.lease)
             spec = _checked(
                 name,
-                known.weight if asked.weight is None else asked.weight,
-                known.lease if isinstance(asked.lease, UnsetType) else asked.lease,
-                known.labels if asked.labels is None else asked.labels,
+                before.weight if asked.weight is None else asked.weight,
+                known_lease if isinstance(asked.lease, UnsetType) else asked.lease,
+                before.labels if asked.labels is None else asked.labels,
             )
             await store.upsert(connection, spec)
-            before = _checked(name, known.weight, known.lease, known.labels)
             note_change("namespace", name, name, before=to_document(before), after=to_document(spec))
             return await self._find(connection, principal, name)
 
@@ -94,7 +99,7 @@ class Namespaces:
         principal.require_namespace(name)
         found = await store.list_namespaces(connection, names=[name], limit=1)
         if not found:
-            raise NotFound(f"There is no namespace {name}.", code="namespace.not_found")
+            raise no_namespace(name)
         return found[0]
 
 

@@ -66,7 +66,7 @@ class Principal:
         """Refuse what is not allowed in a namespace; another's namespace looks as if it did not exist."""
         if not self.rights.within(namespace):
             note_hidden(namespace)
-            raise _no_namespace(namespace)
+            raise no_namespace(namespace)
         if not self.rights.allows(permission, namespace) and not (
             permission in GLOBAL and self.rights.allows_everywhere(permission)
         ):
@@ -78,7 +78,7 @@ class Principal:
     def require_namespace(self, namespace: str) -> None:
         """Another's namespace looks as if it did not exist."""
         if not self.sees(namespace):
-            raise _no_namespace(namespace)
+            raise no_namespace(namespace)
 
     def reach(self, wanted: str | None = None) -> list[str] | None:
         """Return the namespaces to look in when `wanted` was asked for, or None for all of them."""
@@ -88,5 +88,5 @@ class Principal:
         return [wanted] if reached is None or wanted in reached else []
 
 
-def _no_namespace(namespace: str) -> NotFound:
+def no_namespace(namespace: str) -> NotFound:
     return NotFound(f"There is no namespace {namespace}.", code="namespace.not_found")

@@ -14,9 +14,9 @@ from typing import Final
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.errors import Invalid, NotFound
+from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.principals import Principal
+from hetuflow_server.services.principals import Principal, no_namespace
 from hetuflow_server.store import task_changes as store
 from hetuflow_server.store.database import Database, Lane
 from hetuflow_server.store.task_changes import KEPT, ChangeRow, Following
@@ -178,7 +178,7 @@ class TaskStream:
         async with self._database.transaction() as connection:
             following = await store.follow(connection, namespace)
         if following is None:
-            raise NotFound(f"There is no namespace {namespace}.", code="namespace.not_found")
+            raise no_namespace(namespace)
         return following
 
 

@@ -59,6 +59,16 @@ WHERE NOT EXISTS (SELECT FROM sched_job_version v WHERE v.job_id = i.job_id AND 
 ORDER BY i.id LIMIT %(most)s"""
 
 
+# The copy by which deadlines are found; servers from before there was one left it out.
+_WITHOUT_DEADLINE = """
+SELECT i.id FROM sched_task_instance i JOIN sched_task t ON t.id = i.task_id
+WHERE i.deadline_at IS DISTINCT FROM t.deadline_at AND t.finished_at IS NULL
+ORDER BY i.id LIMIT %(most)s"""
+_COPY_DEADLINES = """
+UPDATE sched_task_instance i SET deadline_at = t.deadline_at
+FROM sched_task t WHERE t.id = i.task_id AND i.id = ANY(%(ids)s::uuid[])"""
+
+
 @dataclass(frozen=True, slots=True)
 class WrongCount:
     scope: Scope
@@ -98,6 +108,16 @@ async def instances_without_task(connection: Connection, most: int) -> list[UUID
 async def instances_without_job(connection: Connection, most: int) -> list[UUID]:
     """Return instances whose job version or placement class is gone: no agent can be given them."""
     return list((await connection.exec_driver_sql(_INSTANCES_WITHOUT_JOB, {"most": most})).scalars())
+
+
+async def without_deadline(connection: Connection, most: int) -> list[UUID]:
+    """Return instances that have another deadline than their task: nobody would end that in time."""
+    return list((await connection.exec_driver_sql(_WITHOUT_DEADLINE, {"most": most})).scalars())
+
+
+async def copy_deadlines(connection: Connection, instances: Sequence[UUID]) -> int:
+    """Give instances the deadline of their task; return how many were still there."""
+    return (await connection.exec_driver_sql(_COPY_DEADLINES, {"ids": list(instances)})).rowcount
 
 
 _IN_HISTORY = "SELECT id FROM sched_task_instance_history WHERE id = ANY(%(ids)s::uuid[])"

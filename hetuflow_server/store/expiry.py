@@ -11,7 +11,9 @@ from psycopg.errors import ForeignKeyViolation
 from hetuflow_server.store.database import Transactions
 
 _BATCH = 1_000
-_SCHEDULES = 200
+# Of one table in one go, before other upkeep has its turn.
+_MOST_BATCHES = 20
+MOST_SCHEDULES = 200
 
 # A deleted schedule is needed as long as anything names it: what still waits for its turn, and what it made.
 _GONE_SCHEDULES = f"""
@@ -20,7 +22,7 @@ WHERE s.deleted_at < %(cutoff)s
   AND NOT EXISTS (SELECT FROM sched_task t WHERE t.schedule_id = s.id)
   AND NOT EXISTS (SELECT FROM sched_task_instance i WHERE i.schedule_id = s.id)
   AND NOT EXISTS (SELECT FROM sched_backfill b WHERE b.schedule_id = s.id)
-ORDER BY s.deleted_at, s.id LIMIT {_SCHEDULES}"""
+ORDER BY s.deleted_at, s.id LIMIT {MOST_SCHEDULES}"""
 
 
 async def delete_expired(
@@ -28,15 +30,17 @@ async def delete_expired(
     cutoff: datetime,
     events_cutoff: datetime,
     usage_cutoff: datetime | None = None,
-) -> int:
-    """Delete expired keys, and late reports, commands and backfills from before the cutoff; say how many."""
-    deleted = 0
+) -> bool:
+    """Delete expired keys, and late reports, commands and backfills from before the cutoff.
+
+    Returns whether there is more: what expires at every moment is no reason to come again at once.
+    """
+    more = False
     for table, condition in (
         ("sched_idempotency_key", "expires_at < clock_timestamp()"),
         ("sched_request_key", "expires_at < clock_timestamp()"),
         ("sched_task_change", "at < clock_timestamp() - interval '10 minutes'"),
-        # Once an hour: as long as anything is deleted upkeep comes again at once.
-        ("sched_task_failure", "failed_at < date_trunc('hour', clock_timestamp()) - interval '1 day'"),
+        ("sched_task_failure", "failed_at < clock_timestamp() - interval '1 day'"),
         ("sched_task_follow", "expires_at < clock_timestamp() - interval '1 hour'"),
         ("sched_late_report", "reported_at < %(cutoff)s"),
         ("sched_agent_command", "ended_at < %(cutoff)s"),
@@ -44,14 +48,21 @@ async def delete_expired(
         ("sched_backfill", "finished_at < %(cutoff)s"),
         ("sched_agent_usage", "at < date_trunc('hour', %(usage_cutoff)s::timestamptz)"),
     ):
-        async with transactions.transaction() as connection:
-            result = await connection.exec_driver_sql(
-                f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
-                f"SELECT ctid FROM {table} WHERE {condition} LIMIT {_BATCH} FOR UPDATE SKIP LOCKED))",
-                {"cutoff": cutoff, "events_cutoff": events_cutoff, "usage_cutoff": usage_cutoff},
-            )
-            deleted += result.rowcount
-    return deleted
+        statement = (
+            f"DELETE FROM {table} WHERE ctid = ANY(ARRAY("
+            f"SELECT ctid FROM {table} WHERE {condition} LIMIT {_BATCH} FOR UPDATE SKIP LOCKED))"
+        )
+        for _ in range(_MOST_BATCHES):
+            async with transactions.transaction() as connection:
+                result = await connection.exec_driver_sql(
+                    statement,
+                    {"cutoff": cutoff, "events_cutoff": events_cutoff, "usage_cutoff": usage_cutoff},
+                )
+            if result.rowcount < _BATCH:
+                break
+        else:
+            more = True
+    return more
 
 
 async def delete_gone_schedules(transactions: Transactions, cutoff: datetime) -> int:

@@ -39,7 +39,8 @@ _CREATE = f"{_INSERT} NOTHING RETURNING id"
 _SET = f"""{_INSERT} UPDATE
 SET weight = excluded.weight, lease_ms = excluded.lease_ms, labels = excluded.labels,
     updated_at = clock_timestamp()"""
-_LOCK = "SELECT name, weight, lease_ms, labels FROM sched_namespace WHERE name = %(name)s FOR UPDATE"
+# Not its key: what is made in it meanwhile need not wait.
+_LOCK = "SELECT name, weight, lease_ms, labels FROM sched_namespace WHERE name = %(name)s FOR NO KEY UPDATE"
 
 
 async def list_namespaces(
@@ -59,14 +60,17 @@ async def create(connection: Connection, spec: NamespaceSpec) -> bool:
     return (await connection.exec_driver_sql(_CREATE, _values(spec))).first() is not None
 
 
+async def lock(connection: Connection, name: str) -> NamespaceSpec | None:
+    """Return what a namespace is; nobody else changes it until the commit."""
+    row = (await connection.exec_driver_sql(_LOCK, {"name": name})).one_or_none()
+    if row is None:
+        return None
+    return NamespaceSpec(name=row.name, weight=row.weight, lease=_duration(row.lease_ms), labels=row.labels)
+
+
 async def upsert(connection: Connection, spec: NamespaceSpec) -> NamespaceSpec | None:
     """Make a namespace this; return what it was, None if it is new."""
-    row = (await connection.exec_driver_sql(_LOCK, {"name": spec.name})).one_or_none()
-    before = None
-    if row is not None:
-        before = NamespaceSpec(
-            name=row.name, weight=row.weight, lease=_duration(row.lease_ms), labels=row.labels
-        )
+    before = await lock(connection, spec.name)
     if before != spec:
         await connection.exec_driver_sql(_SET, _values(spec))
     return before

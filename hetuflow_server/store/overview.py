@@ -15,11 +15,14 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.status_resources import AgentCounts, FailingJob, LateTask, NextFire
 from hetuflow_server.store.agents import REACHABLE
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import by_key
 
 _CAP = 10_000
 _MOST_LATE = 1_000
 # What failed longer ago is not news, and not kept.
 _NEWS = timedelta(days=1)
+# So many tasks next to a failure, and of the newest, are looked at for a success.
+_NEAR = 1_000
 
 _NAMESPACES = """
 SELECT id, name, clock_timestamp() AS now FROM sched_namespace
@@ -108,6 +111,13 @@ SELECT coalesce(sum(f.failed), 0)::integer
 FROM unnest(%(namespaces)s::integer[]) AS n(id) CROSS JOIN LATERAL (
   SELECT count(*) AS failed FROM ({_FAILURES.format(most="%(cap)s")}) c) f"""
 
+# Whatever has succeeded since came soon after the failure, or is the newest: what waits in between, which may
+# be much, has not ended.
+_SUCCESS = """
+  SELECT FROM (SELECT t.status FROM sched_task t WHERE t.job_id = f.job_id AND t.id > f.id
+               ORDER BY {order} LIMIT %(near)s) since
+  WHERE since.status = 'succeeded'"""
+
 # Of the newest failures, those whose job has ended nothing well since.
 _FAILING = f"""
 SELECT f.namespace_id, j.name AS job, f.job_id, f.id AS task_id, f.finished_at AS failed_at, f.exit_code,
@@ -116,12 +126,11 @@ FROM (
   SELECT DISTINCT ON (t.job_id) t.namespace_id, t.job_id, t.id, t.finished_at, t.exit_code, t.reason
   FROM unnest(%(namespaces)s::integer[]) AS n(id)
   CROSS JOIN LATERAL ({_FAILURES.format(most="%(looked)s")}) newest
-  JOIN sched_task t ON t.id = newest.task_id
+  JOIN sched_task t ON {by_key("t.id", "newest.task_id")}
   ORDER BY t.job_id, t.finished_at DESC) f
 JOIN sched_job j ON j.id = f.job_id
-WHERE j.deleted_at IS NULL AND NOT EXISTS (
-  SELECT FROM sched_task t
-  WHERE t.job_id = f.job_id AND t.id > f.id AND t.status = 'succeeded')
+WHERE j.deleted_at IS NULL AND NOT EXISTS ({_SUCCESS.format(order="t.id")})
+  AND NOT EXISTS ({_SUCCESS.format(order="t.id DESC")})
 ORDER BY f.finished_at DESC, f.id LIMIT %(most)s"""
 
 _AGENTS = f"""
@@ -249,7 +258,8 @@ async def failed_last_hour(connection: Connection, here: Reach) -> int:
 async def failing(connection: Connection, here: Reach, most: int) -> list[FailingJob]:
     """Return jobs that failed within a day and have succeeded in nothing since, the newest failure first."""
     rows = await connection.exec_driver_sql(
-        _FAILING, {**here.parameters, "since": here.now - _NEWS, "looked": 20 * most, "most": most}
+        _FAILING,
+        {**here.parameters, "since": here.now - _NEWS, "looked": 20 * most, "most": most, "near": _NEAR},
     )
     return [
         FailingJob(

@@ -16,31 +16,31 @@ from hetuflow_server.store.records import ProgressNote
 # A loose index scan: one probe per head, however many rows wait behind it.
 _HEADS = """
 WITH RECURSIVE head AS (
-  (SELECT namespace_id, placement_id, priority FROM sched_task_instance
+  (SELECT namespace_id, placement_id, priority, due_at FROM sched_task_instance
    WHERE waits AND target_agent_id IS NULL
-   ORDER BY namespace_id, placement_id, priority LIMIT 1)
+   ORDER BY namespace_id, placement_id, priority, due_at LIMIT 1)
   UNION ALL
   SELECT next.* FROM head h CROSS JOIN LATERAL (
-    SELECT namespace_id, placement_id, priority FROM sched_task_instance
+    SELECT namespace_id, placement_id, priority, due_at FROM sched_task_instance
     WHERE waits AND target_agent_id IS NULL
       AND (namespace_id, placement_id, priority) > (h.namespace_id, h.placement_id, h.priority)
-    ORDER BY namespace_id, placement_id, priority LIMIT 1) next)
-SELECT namespace_id, placement_id, priority FROM head"""
+    ORDER BY namespace_id, placement_id, priority, due_at LIMIT 1) next)
+SELECT due_at, namespace_id, placement_id, priority FROM head"""
 
 # The same for work that is bound to an agent; one probe when there is none.
 _TARGETED_HEADS = """
 WITH RECURSIVE head AS (
-  (SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
+  (SELECT target_agent_id, namespace_id, placement_id, priority, due_at FROM sched_task_instance
    WHERE waits AND target_agent_id IS NOT NULL
-   ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1)
+   ORDER BY target_agent_id, namespace_id, placement_id, priority, due_at LIMIT 1)
   UNION ALL
   SELECT next.* FROM head h CROSS JOIN LATERAL (
-    SELECT target_agent_id, namespace_id, placement_id, priority FROM sched_task_instance
+    SELECT target_agent_id, namespace_id, placement_id, priority, due_at FROM sched_task_instance
     WHERE waits AND target_agent_id IS NOT NULL
       AND (target_agent_id, namespace_id, placement_id, priority)
             > (h.target_agent_id, h.namespace_id, h.placement_id, h.priority)
-    ORDER BY target_agent_id, namespace_id, placement_id, priority LIMIT 1) next)
-SELECT namespace_id, placement_id, priority, target_agent_id FROM head"""
+    ORDER BY target_agent_id, namespace_id, placement_id, priority, due_at LIMIT 1) next)
+SELECT due_at, namespace_id, placement_id, priority, target_agent_id FROM head"""
 
 _NEXT_DUE_OF_HEADS = """
 SELECT min(n.due_at)
@@ -55,9 +55,10 @@ _NEXT_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id IS NULL")
 _NEXT_TARGETED_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id = h.target_agent_id")
 
 
-async def heads(connection: Connection) -> list[Head]:
+async def heads(connection: Connection) -> dict[Head, datetime]:
+    """Return where work waits, and when the first of it is due."""
     found = [*await connection.exec_driver_sql(_HEADS), *await connection.exec_driver_sql(_TARGETED_HEADS)]
-    return [Head(*row) for row in found]
+    return {Head(*head): due_at for due_at, *head in found}
 
 
 async def next_due(connection: Connection, among: Sequence[Head]) -> datetime | None:

@@ -19,6 +19,8 @@ _COLUMNS = (
 
 # Beyond these nobody counts: a receiver that has been away for a day may have left millions.
 _MOST_COUNTED = 10_000
+# Of each kind in one go.
+MOST_FORGOTTEN = 5_000
 
 _FROM = f"""
 FROM sched_webhook w JOIN sched_namespace n ON n.id = w.namespace_id CROSS JOIN LATERAL (
@@ -340,12 +342,12 @@ async def forget(connection: Connection, *, received: datetime, dead: datetime) 
     """Forget messages too old to be taken again anyway, and what was given up long ago."""
     receipts = await connection.exec_driver_sql(
         "DELETE FROM sched_webhook_receipt WHERE ctid = ANY(ARRAY(SELECT ctid FROM sched_webhook_receipt "
-        "WHERE received_at < %(before)s LIMIT 5000))",
+        f"WHERE received_at < %(before)s LIMIT {MOST_FORGOTTEN}))",
         {"before": received},
     )
     given_up = await connection.exec_driver_sql(
         "DELETE FROM sched_webhook_delivery WHERE ctid = ANY(ARRAY(SELECT ctid FROM sched_webhook_delivery "
-        "WHERE next_at IS NULL AND created_at < %(before)s LIMIT 5000))",
+        f"WHERE next_at IS NULL AND created_at < %(before)s LIMIT {MOST_FORGOTTEN}))",
         {"before": dead},
     )
     return receipts.rowcount + given_up.rowcount

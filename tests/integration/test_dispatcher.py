@@ -92,14 +92,60 @@ async def test_future_work_is_taken_when_it_becomes_due(bench: Bench) -> None:
     assert row.due_at <= SystemClock().now()
 
 
-async def test_rows_nobody_here_may_take_do_not_stand_in_the_way(bench: Bench) -> None:
+@pytest.mark.parametrize("free", [1, 3])
+async def test_what_is_due_goes_before_what_comes_whatever_its_priority(bench: Bench, free: int) -> None:
+    """A slot is not kept for what is more urgent and not due yet while something else is due."""
+    namespace, other = bench.namespace(100), bench.namespace(100)
+    bench.fill(namespace, 3, due_in=100, priority=900)
+    bench.fill(other, 5, due_in=110, priority=800)
+    bench.fill(namespace, 1, due_in=-1, priority=100)
+    bench.fill(namespace, 1, due_in=-2, priority=200)
+    bench.fill(namespace, 1, due_in=-1, priority=200)
+    got = []
+    while len(got) < 6:
+        dealt = await bench.dispatcher.ask(bench.asker(namespace, other, free=free, prefetch=105), 5)
+        assert dealt.claimed
+        got += dealt.claimed
+    due = [row.due_at for row in got]
+    assert due[:2] == sorted(due[:2])
+    assert due[2] < SystemClock().now() < min(due[3:])
+
+
+@pytest.mark.parametrize("free", [1, 50])
+async def test_rows_nobody_here_may_take_do_not_stand_in_the_way(bench: Bench, free: int) -> None:
     mine, others = bench.namespace(100), bench.namespace(100)
     bench.fill(others, 20_000)
     bench.fill(mine, 20_000, due_in=3_600)
+    bench.fill(mine, 10, due_in=3_600, priority=900)
     bench.fill(mine, 20_000, placement=bench.placement(labels={"gpu": "yes"}))
     bench.fill(mine, 1, placement=bench.placement())
-    dealt = await bench.dispatcher.ask(bench.asker(mine, free=50), 5)
+    dealt = await bench.dispatcher.ask(bench.asker(mine, free=free), 5)
     assert len(dealt.claimed) == 1
+
+
+_FULL_CLASSES = """
+WITH class AS (
+  INSERT INTO sched_placement (digest, requirements, limit_scopes)
+  SELECT decode(md5(n::text), 'hex'), '{}', '{tool:x}' FROM generate_series(1, 1200) n RETURNING id)
+INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
+                                 status, priority, fire_at, due_at, lease_ms)
+SELECT gen_random_uuid(), gen_random_uuid(), %(namespace)s, id, gen_random_uuid(), 1, 1, 1, 'pending', 900,
+       now(), now(), 300000 FROM class"""
+
+
+async def test_many_classes_without_room_do_not_stand_in_the_way(bench: Bench) -> None:
+    """More urgent, and more of them than a claim looks at."""
+    namespace = bench.namespace(100)
+    with psycopg.connect(bench.url) as connection:
+        connection.execute(
+            "INSERT INTO sched_limit (namespace_id, scope, max, in_use, named) "
+            "VALUES (%s, 'tool:x', 1, 1, true)",
+            [namespace],
+        )
+        connection.execute(_FULL_CLASSES, {"namespace": namespace})
+    bench.fill(namespace, 1)
+    asker = bench.asker(namespace, free=1)
+    assert len((await asyncio.wait_for(bench.dispatcher.ask(asker, 60), 30)).claimed) == 1
 
 
 async def test_what_was_dealt_to_somebody_who_left_goes_back_at_once(bench: Bench) -> None:

@@ -73,6 +73,22 @@ async def test_unfinished_tasks_are_looked_for_so_many_at_a_time(scheduling: Eng
     assert [one["after"] for one in deadlines] == [timedelta(hours=1)] * 7
 
 
+async def test_deadlines_that_were_not_copied(scheduling: Engine) -> None:
+    """As by servers from before there was a copy, which may run beside new ones for a while."""
+    await scheduling.actions.run(WHO, await scheduling.apply(deadline="1h"), [RunRequest()] * 2)
+    change(
+        scheduling, "UPDATE sched_task_instance SET deadline_at = NULL WHERE id = (%s)", _first(scheduling)
+    )
+    await mended(scheduling, "instances_without_deadline")
+    deadlines = scheduling.all("SELECT deadline_at - fire_at AS after FROM sched_task_instance")
+    assert [one["after"] for one in deadlines] == [timedelta(hours=1)] * 2
+
+
+def _first(engine: Engine) -> UUID:
+    first: UUID = engine.one("SELECT id FROM sched_task_instance ORDER BY id LIMIT 1")["id"]
+    return first
+
+
 async def test_counts_of_flows(scheduling: Engine) -> None:
     run = await Flows(scheduling).start(work("a"), work("b", "a"))
     change(scheduling, "UPDATE sched_flow_run SET nodes_open = 7 WHERE id = %s", run)

@@ -27,7 +27,7 @@ from hetuflow_server.store.partitions import EVENTS, GaveWay, Partitions
 from hetuflow_server.stream.hints import Hints, events_topic, wake_on_events
 from hetuflow_server.stream.relay import Relay
 from tests.support.engine import WHO, Engine
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 CONFINED = Principal.with_role("confined", Role.OPERATOR, "other")
 EMIT = "SELECT hetuflow_emit(%s, %s, %s, %s)"
@@ -83,19 +83,12 @@ async def test_a_key_of_a_transaction_that_is_rolled_back_is_free_again(
     with psycopg.connect(scheduling.url) as application:
         application.execute(EMIT, ("default", "e", "{}", "k"))
         waiting = asyncio.create_task(emit(events, key="k"))
-        await wait_until_async(lambda: _somebody_waits(scheduling), what="the second to wait for the first")
+        await wait_until_async(
+            lambda: waits_for_lock(scheduling.rows), what="the second to wait for the first"
+        )
         application.rollback()
     id_ = await waiting
     assert await listed(events) == [id_]
-
-
-def _somebody_waits(engine: Engine) -> bool:
-    return bool(
-        engine.one(
-            "SELECT count(*) FROM pg_stat_activity "
-            "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        )["count"]
-    )
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from hetuflow_server.services.leadership import Leadership, LeaseTimes, NotLeadi
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.leadership import Granted, Lease, Taken, Term
 from tests.support.databases import DatabaseServer
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 TTL = timedelta(seconds=60)
 EXPIRE = "UPDATE distributed_lock SET expires_at = clock_timestamp() - interval '1 ms'"
@@ -151,7 +151,7 @@ async def test_taking_over_waits_for_an_open_write_of_the_old_leader(
         async with old.fenced() as connection:
             rows.execute(EXPIRE)
             taking = asyncio.create_task(asyncio.to_thread(leases[0].acquire))
-            await wait_until_async(lambda: _somebody_waits(rows), what="the next one to wait")
+            await wait_until_async(lambda: waits_for_lock(rows), what="the next one to wait")
             assert not taking.done()
             await connection.exec_driver_sql("UPDATE sched_namespace SET weight = 7")
         granted = await taking
@@ -178,14 +178,6 @@ def test_a_write_that_will_not_end_is_ended(
     ).fetchone()
     assert left is not None
     assert left[0] > TTL.total_seconds() - 1, "the lease begins when the wait is over"
-
-
-def _somebody_waits(rows: psycopg.Connection[Any]) -> bool:
-    waiting = rows.execute(
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    ).fetchone()
-    return waiting != (0,)
 
 
 def test_a_database_that_is_away_is_told_as_such_and_found_again(

@@ -98,16 +98,17 @@ async def test_what_failed_longer_ago_than_a_day_is_forgotten(engine: Engine) ->
     await engine.run(await engine.job("flaky", retry={"max_attempts": 1}))
     await engine.finish(*await engine.claim(), status=FAILED)
 
-    async def forgotten() -> int:
+    async def forgotten() -> bool:
         return await delete_expired(engine.database, *[datetime(2000, 1, 1, tzinfo=UTC)] * 2)
 
     engine.rows.execute("UPDATE sched_task_failure SET failed_at = now() - interval '23 h'")
-    assert await forgotten() == 0
+    await forgotten()
     said = await told(engine)
     assert (len(said.failing), said.failed_last_hour) == (1, 0)
     engine.rows.execute("UPDATE sched_task_failure SET failed_at = now() - interval '25 h'")
     assert (await told(engine)).failing == []
-    assert await forgotten() == 1
+    await forgotten()
+    assert engine.rows.execute("SELECT count(*) FROM sched_task_failure").fetchall() == [(0,)]
     assert await forgotten() == 0
 
 
@@ -151,6 +152,28 @@ async def test_nothing_of_other_namespaces_is_told(engine: Engine) -> None:
     assert said == empty
 
 
+async def test_what_waits_behind_a_failure_is_not_gone_through(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = await engine.job("flaky", retry={"max_attempts": 1})
+    await engine.run(job, *[RunRequest()] * 60)
+    await engine.finish(*await engine.claim(1), status=FAILED)
+    assert (await told(engine)).failing
+    here = store.Reach({1: "default"}, datetime.now(UTC))
+    with psycopg.connect(engine.url, autocommit=True, prepare_threshold=None) as driver:
+        # Few as they are here, going through them all and sorting them would do as well.
+        driver.execute("SET enable_seqscan = off")
+        driver.execute("SET enable_bitmapscan = off")
+        explaining = Explaining(driver, "sched_task_")
+        monkeypatch.setattr(store, "_NEAR", 5)
+        (one,) = await store.failing(explaining, here, 10)
+    assert one.job == "flaky"
+    assert explaining.read <= 15, "the failure, its task, and five tasks from each side"
+    (newest,) = await engine.run(job)
+    await engine.finish(*[one for one in await engine.claim(100) if one.task_id == newest])
+    assert (await told(engine)).failing == []
+
+
 _FAILURES = """
 INSERT INTO sched_task_failure (namespace_id, failed_at, task_id)
 SELECT CASE WHEN n > 5000 THEN 1 ELSE 2 + n % 2 END, now() - n * interval '1 s', gen_random_uuid()
@@ -175,7 +198,7 @@ async def test_of_failures_those_of_the_namespace_are_read(fresh_database_url: s
     [
         (store._COUNTS, {"cap": 10}, "sched_task_instance_claim_idx"),
         (store._FAILED, {"cap": 10}, "sched_task_failure_pkey"),
-        (store._FAILING, {"looked": 10, "most": 5}, "sched_task_failure_pkey"),
+        (store._FAILING, {"looked": 10, "most": 5, "near": 5}, "sched_task_failure_pkey"),
     ],
     ids=["counts", "failed", "failing"],
 )

@@ -14,7 +14,7 @@ from hypothesis import given, strategies as st
 
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
-from hetuflow_server.store import partitions as module
+from hetuflow_server.store import expiry, partitions as module
 from hetuflow_server.store.audit_partitions import AUDIT
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import (
@@ -276,6 +276,26 @@ async def test_files_of_tasks_expire_and_those_of_running_work_stay(
         for table in ("sched_artifact", "sched_artifact_chunk"):
             left = connection.execute(f"SELECT instance_id FROM {table}").fetchall()
             assert {row[0] for row in left} == {running["id"], lately["id"]}, table
+
+
+async def test_what_expires_all_the_time_does_not_keep_upkeep_going(
+    database: Database, fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(expiry, "_BATCH", 3)
+    monkeypatch.setattr(expiry, "_MOST_BATCHES", 2)
+    await upkeep(database).run_once()
+    left = []
+    with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+        for expired in (4, 8):
+            connection.execute(
+                "INSERT INTO sched_task_change (namespace_id, task_id, task_seq, status, at) "
+                "SELECT 1, gen_random_uuid(), 1, 'pending', now() - interval '1 h' "
+                "FROM generate_series(1, %s)",
+                [expired],
+            )
+            again = await upkeep(database).run_once()
+            left.append((again, connection.execute("SELECT count(*) FROM sched_task_change").fetchall()))
+    assert left == [(0, [(0,)]), (1, [(2,)])], "only what was not got through is gone on with"
 
 
 async def test_upkeep_gives_way_to_a_long_transaction_and_loses_nothing(

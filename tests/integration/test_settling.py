@@ -36,7 +36,7 @@ from hetuflow_server.store.records import Ending
 from hetuflow_server.store.tasks import LockedTask
 from hetuflow_server.stream.hints import Hints, agent_topic
 from tests.support.roles import owner_of_everything
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 WHO = Principal.with_role("test", Role.ADMIN)
 FAILED, LOST, CANCELLED = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.CANCELLED
@@ -518,7 +518,7 @@ async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
     with psycopg.connect(engine.url) as other:
         other.execute("SELECT FROM sched_task WHERE id = %s FOR UPDATE", [one.task])
         finishing = asyncio.create_task(succeed(engine, one, other_one))
-        await wait_until_async(lambda: waits_for_lock(engine), what="the finish to wait for the task")
+        await wait_until_async(lambda: waits_for_lock(engine.rows), what="the finish to wait for the task")
         free = engine.rows.execute(
             "SELECT id FROM sched_task_instance WHERE id = %s FOR UPDATE NOWAIT", [one.instance]
         ).fetchone()
@@ -528,11 +528,3 @@ async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
     assert (await engine.actions.task(WHO, one.task)).finished_at is None
     assert (await engine.actions.task(WHO, other_one.task)).status == "running"
     assert await succeed(engine, one, other_one) == {other_one.instance}
-
-
-def waits_for_lock(engine: Engine) -> bool:
-    row = engine.rows.execute(
-        "SELECT count(*) FROM pg_stat_activity "
-        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    ).fetchone()
-    return row is not None and row[0] > 0

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from uuid import UUID
 
+import psycopg
+import pytest
 from msgspec import structs
 
+from hetuflow_core.errors import NotFound
 from hetuflow_core.event_resources import EventRequest
 from hetuflow_core.jobfile.documents import DEFAULT_LEASE
 from hetuflow_core.resources import NamespaceChange
@@ -19,6 +23,7 @@ from hetuflow_server.services.namespaces import Namespaces
 from tests.support.daemons import Kept
 from tests.support.engine import WHO, Engine, leading
 from tests.support.flows import Flows, work
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 DEFAULT = DEFAULT_LEASE // timedelta(milliseconds=1)
 MINUTES = 60_000
@@ -100,6 +105,18 @@ async def test_a_retry_keeps_the_lease_of_the_first_attempt(scheduling: Engine) 
     (row,) = scheduling.all("SELECT id FROM sched_task_instance WHERE task_id = %s", task)
     await scheduling.settle(structs.replace(scheduling.claim(row["id"]), status=InstanceStatus.FAILED))
     assert lease(scheduling, task) == 10 * MINUTES
+
+
+async def test_changes_of_a_namespace_at_the_same_time_both_count(scheduling: Engine) -> None:
+    namespaces = Namespaces(scheduling.database, dead_after=timedelta(seconds=10))
+    with psycopg.connect(scheduling.url) as other:
+        other.execute("UPDATE sched_namespace SET weight = 7 WHERE name = 'default'")
+        changing = asyncio.create_task(namespaces.change(WHO, "default", NamespaceChange(labels={"a": "b"})))
+        await wait_until_async(lambda: waits_for_lock(scheduling.rows), what="the change to wait")
+    changed = await changing
+    assert (changed.weight, changed.labels) == (7, {"a": "b"})
+    with pytest.raises(NotFound):
+        await namespaces.change(WHO, "nowhere", NamespaceChange(weight=7))
 
 
 async def test_a_changed_lease_is_shown_and_exported(scheduling: Engine) -> None:

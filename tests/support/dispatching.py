@@ -27,7 +27,7 @@ BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
                                  status, priority, fire_at, due_at, lease_ms)
 SELECT gen_random_uuid(), gen_random_uuid(), %(namespace)s, %(placement)s, gen_random_uuid(), 1, 1, 1,
-       'pending', 500, now() + %(due_in)s, now() + %(due_in)s, 300000
+       'pending', %(priority)s, now() + %(due_in)s, now() + %(due_in)s, 300000
 FROM generate_series(1, %(rows)s)"""
 
 
@@ -48,13 +48,19 @@ class Bench:
         assert row
         return int(row[0])
 
-    def fill(self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None) -> None:
+    def fill(self, namespace: int, rows: int, **options: Any) -> None:
         with psycopg.connect(self.url) as connection:
-            connection.execute(BACKLOG, self.backlog(namespace, rows, due_in=due_in, placement=placement))
+            connection.execute(BACKLOG, self.backlog(namespace, rows, **options))
             connection.execute("ANALYZE sched_task_instance")
 
     def backlog(
-        self, namespace: int, rows: int, *, due_in: float = -60, placement: int | None = None
+        self,
+        namespace: int,
+        rows: int,
+        *,
+        due_in: float = -60,
+        placement: int | None = None,
+        priority: int = 500,
     ) -> dict[str, Any]:
         """The parameters of `BACKLOG`."""
         return {
@@ -62,6 +68,7 @@ class Bench:
             "rows": rows,
             "due_in": timedelta(seconds=due_in),
             "placement": placement or self.anywhere,
+            "priority": priority,
         }
 
     def placement(self, **requirements: object) -> int:

@@ -23,6 +23,15 @@ def wait_until(predicate: Callable[[], T], *, timeout: float = 60.0, what: str =
     return answer
 
 
+def waits_for_lock(connection: Any) -> bool:
+    """Whether somebody in the database of this connection waits for somebody else."""
+    row = connection.execute(
+        "SELECT count(*) FROM pg_stat_activity "
+        "WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    ).fetchone()
+    return bool(row[0] if isinstance(row, tuple) else row["count"])
+
+
 async def wait_until_async(
     predicate: Callable[[], Any],
     *,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from hypothesis import given, settings, strategies as st
@@ -10,6 +11,7 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.head_index import HeadIndex
 
 AGENT = UUID(int=7)
+NOON, MINUTE = datetime(2026, 3, 1, 12, tzinfo=UTC), timedelta(minutes=1)
 
 
 def index_of(*heads: Head) -> HeadIndex:
@@ -136,3 +138,35 @@ def test_no_head_that_somebody_may_take_is_ever_forgotten(story: list[tuple[str,
         expected = {head for head in there - full if head.placement_id in able}
         assert set(index.pick({1, 2}, 64, takers)) == expected
         assert set(index) == there
+
+
+def test_what_is_not_due_yet_is_not_asked_about_until_it_is() -> None:
+    """Nor does it keep away what is less urgent and due."""
+    early, late, due = Head(1, 1, 900), Head(1, 2, 900), Head(1, 1, 500)
+    bound = Head(1, 1, 900, AGENT)
+    index = index_of(early, late, due, bound)
+    times = {early: NOON + MINUTE, late: NOON + 2 * MINUTE, due: NOON, bound: NOON + MINUTE}
+    index.lay_down(times, NOON)
+    assert index.next_alarm() == NOON + MINUTE
+    assert list(index.pick({1}, 9, all_of)) == [due]
+    index.rouse(NOON + MINUTE)
+    assert set(index.pick({1}, 9, all_of)) == {early, bound, due}
+    assert index.next_alarm() == NOON + 2 * MINUTE
+    # What it is told of may be due.
+    index.add(late)
+    assert late in index.pick({1}, 9, all_of)
+    assert index.next_alarm() is None
+
+
+def test_a_read_wakes_all_and_forgets_what_is_gone() -> None:
+    stays, goes, unknown = Head(1, 1, 500), Head(1, 2, 500), Head(1, 3, 500)
+    index = index_of(stays, goes)
+    index.lay_down({stays: NOON + MINUTE, goes: NOON + MINUTE, unknown: NOON + MINUTE}, NOON)
+    index.remove([goes])
+    assert index.pick({1}, 9, all_of) == {}
+    index.rouse(NOON + MINUTE)
+    assert list(index.pick({1}, 9, all_of)) == [stays]
+    index.lay_down({stays: NOON + 2 * MINUTE}, NOON)
+    index.replace([stays])
+    assert list(index.pick({1}, 9, all_of)) == [stays]
+    assert index.next_alarm() is None
