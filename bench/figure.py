@@ -130,7 +130,7 @@ class Pace:
 SMOKE = Pace("smoke", repetitions=1, seconds=0.02, triggers=2)
 QUICK = Pace("quick", repetitions=3, seconds=0.3, triggers=12)
 USUAL = Pace("usual", repetitions=3, seconds=2.0, triggers=70)
-FULL = Pace("full", repetitions=5, seconds=3.0, triggers=120)
+FULL = Pace("full", repetitions=5, seconds=3.0, triggers=80)
 
 
 @dataclass(frozen=True, slots=True)

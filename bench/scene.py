@@ -44,6 +44,8 @@ class Scene:
     services: Services
     job: UUID
     agent: AgentFacts
+    # Nothing was ever put into its database.
+    is_new: bool = True
     # (verb, rows at a time) → milliseconds, one for each repetition.
     costs: dict[tuple[str, int], list[float]] = field(default_factory=dict)
 
@@ -107,9 +109,13 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene(context: Context, what: str, name: str) -> AsyncIterator[Scene]:
-    """Give a scene on a new database; whoever opens it fills that as the scene wants."""
-    url = context.system.migrated_database(name)
+async def scene(context: Context, what: str, name: str, *, keep: bool = False) -> AsyncIterator[Scene]:
+    """Give a scene on a new database; whoever opens it fills that as the scene wants.
+
+    One that is kept is found as it was left by whoever asks for the same name later.
+    """
+    left = context.system.databases.get(name)
+    url = left or context.system.migrated_database(name)
     environment = {
         "HETUFLOW_DATABASE__URL": url,
         "HETUFLOW_DATABASE__STATEMENT_TIMEOUT": "10m",
@@ -126,11 +132,12 @@ async def scene(context: Context, what: str, name: str) -> AsyncIterator[Scene]:
             _WHO, namespace="default", name="bench", after=None, limit=1, cap=1
         )
         agent = AgentFacts(agent_id=uuid4(), version=1, slots=1_000, executors=frozenset({"command"}))
-        yield Scene(what, url, services, jobs[0].id, agent)
+        yield Scene(what, url, services, jobs[0].id, agent, is_new=left is None)
     finally:
         await services.dispatcher.stop()
         await services.database.stop()
-        context.system.drop_database(name)
+        if not keep:
+            context.system.drop_database(name)
 
 
 async def measure_in_turns(context: Context, name: str, scenes: list[Scene]) -> None:

@@ -59,6 +59,8 @@ class System:
         self.server_pid = 0
         self.api_key = ""
         self.agent_token = ""
+        # Of figures, as long as they are there.
+        self.databases: dict[str, str] = {}
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -131,10 +133,12 @@ class System:
         """Make a database of the same schema, with no server; return its address."""
         url = self.empty_database(name)
         self._run("db", "upgrade", database_url=url)
+        self.databases[name] = url
         return url
 
     def drop_database(self, name: str) -> None:
         """Take away one that was made for a figure: its upkeep would disturb the figures after it."""
+        self.databases.pop(name, None)
         with psycopg.connect(self._database_url, autocommit=True) as connection:
             connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 

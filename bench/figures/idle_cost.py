@@ -1,6 +1,6 @@
 """What the system costs while nothing happens: processor time, memory, wake-ups and transactions.
 
-One server leads, one agent waits and then four do, nothing is scheduled. Over a window of some seconds the
+One server leads, one agent waits and then four do, nothing is scheduled. Over windows of ten seconds the
 processor time of the server, of PostgreSQL and of the agents is taken from the scheduler's own count, how
 often threads of the server and of an agent woke up from the kernel's count of voluntary switches, and the
 transactions from PostgreSQL's statistics. Memory is what belongs to a process alone and its part of what it
@@ -22,7 +22,7 @@ import psycopg
 from bench.figure import Aim, Context, Figure, Line
 
 # By pace.
-_WINDOW_SECONDS = (0.5, 3.0, 10.0, 30.0)
+_WINDOW_SECONDS = (0.5, 3.0, 10.0, 10.0)
 _SETTLE_SECONDS = 2.0
 _AGENTS = (1, 4)
 _MEBIBYTE = 1 << 20
@@ -53,6 +53,7 @@ def measure(context: Context) -> Figure:
                 stack.enter_context(context.system.agent(name, slots=1))
             agents = [psutil.Process(context.system.agent_pid(name)) for name in names]
             rounds = []
+            time.sleep(_SETTLE_SECONDS)
             for repetition in range(context.pace.repetitions):
                 context.say(f"idle, {count} agents, repetition {repetition + 1}")
                 rounds.append(_window(context, server, agents))
@@ -84,7 +85,6 @@ def _lines(rounds: list[tuple[Usage, Usage]], who: str, agents: int) -> list[Lin
 
 
 def _window(context: Context, server: psutil.Process, agents: list[psutil.Process]) -> tuple[Usage, Usage]:
-    time.sleep(_SETTLE_SECONDS)
     before = _usage(context, server, agents)
     time.sleep(context.pace.sized(*_WINDOW_SECONDS))
     return before, _usage(context, server, agents)

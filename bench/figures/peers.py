@@ -33,7 +33,7 @@ from bench.peers.installing import command_of, folder_of, versions_of, why_absen
 from bench.simulated import DRAIN_SECONDS, create_backlog, drain, in_event_loop, simulated_agents
 
 # By pace: how many no-ops each works off at a time; the slow ones get a tenth.
-_COUNT = (100, 1_000, 10_000, 30_000)
+_COUNT = (100, 1_000, 10_000, 20_000)
 _SLOW = frozenset({"Procrastinate", "Celery + Redis"})
 _SECONDS = 300.0
 _SLOTS = 50
