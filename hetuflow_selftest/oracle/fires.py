@@ -81,7 +81,7 @@ def each_fire_once(histories: Histories) -> list[Verdict]:
             _at(histories, fire, f"{plan.name} has no task for {fire}") for fire in plan.due - counted.keys()
         ]
         twice += [
-            _at(histories, fire, f"{plan.name} has {count} tasks for {fire:g}")
+            _at(histories, fire, f"{plan.name} has {count} tasks for {fire:.0f}")
             for fire, count in counted.items()
             if count > 1
         ]
@@ -99,7 +99,7 @@ def _strangers(histories: Histories, plan: Planned, tasks: list[Record]) -> Iter
         if fire not in plan.possible:
             yield _at(histories, fire, f"{plan.name} has a task for {fire:.3f}, which is no fire of it")
         elif task["id"] != scheduled_task(plan.schedule, fire):
-            yield _at(histories, fire, f"the id {task['id']} does not follow from {plan.name} and {fire:g}")
+            yield _at(histories, fire, f"the id {task['id']} does not follow from {plan.name} and {fire:.0f}")
 
 
 def each_fire_ran(histories: Histories) -> Verdict:

@@ -44,7 +44,8 @@ def _compare(run: Run, end: Record, text: str) -> Iterator[Anomaly]:
     wrong = complete != expected if whole else complete != expected[: len(complete)]
     if wrong:
         at = next(
-            (n for n, (a, b) in enumerate(zip(complete, expected, strict=False)) if a != b), len(complete)
+            (n for n, (a, b) in enumerate(zip(complete, expected, strict=False)) if a != b),
+            min(len(complete), len(expected)),
         )
         found = f"has {len(complete)} lines of {run.lines}, of which line {at + 1} is wrong"
         yield Anomaly(f"the log of {run.instance}, which {end['status']}, {found}", run.seen)

@@ -30,7 +30,7 @@ class Fault:
     target: int | None = None
     # Only answers to these paths are swallowed.
     paths: tuple[str, ...] = ()
-    # How many answers of each path are swallowed.
+    # How many answers of each path are swallowed; as many again of those that say yes to an end.
     most: int = 1_000_000
 
 
@@ -46,7 +46,7 @@ class Link:
         self._healed = asyncio.Event()
         self._healed.set()
         self._felt = 0
-        self._swallowed: Counter[str] = Counter()
+        self._swallowed: Counter[tuple[str, bool]] = Counter()
         self._turn = 0
         self._open: set[Conversation] = set()
 
@@ -87,14 +87,19 @@ class Link:
             self._felt += 1
             await self._healed.wait()
 
-    def swallows(self, path: str, target: int, status: int) -> bool:
+    def swallows(self, ear: Overheard, target: int, status: int) -> bool:
         """Whether this answer gets lost; a refusal is not worth it."""
         fault = self._fault
         if fault is None or fault.kind != "swallow" or not self._meant(target):
             return False
-        if status != HTTPStatus.OK or not path.endswith(fault.paths) or self._swallowed[path] >= fault.most:
+        kind = ear.path, ear.tells_of_an_end
+        if (
+            status != HTTPStatus.OK
+            or not ear.path.endswith(fault.paths)
+            or self._swallowed[kind] >= fault.most
+        ):
             return False
-        self._swallowed[path] += 1
+        self._swallowed[kind] += 1
         self._felt += 1
         return True
 
@@ -173,7 +178,7 @@ class Conversation:
                 await self._link.passing("back", self.target)
                 if self._ear and (status := self._ear.back(data)) is not None:
                     # Its beginning may have passed: nobody takes half an answer for one.
-                    swallowed = self._link.swallows(self._ear.path, self.target, status)
+                    swallowed = self._link.swallows(self._ear, self.target, status)
                     self._ear.note(status, passed=not swallowed)
                     if swallowed:
                         break

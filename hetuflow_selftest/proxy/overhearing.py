@@ -30,6 +30,11 @@ class Overheard:
         """Whether nothing is asked just now that was not answered."""
         return not self._asked and not self._request.begun
 
+    @property
+    def tells_of_an_end(self) -> bool:
+        """Whether what is being answered reports that something has ended."""
+        return bool(self._asked) and b'"finish"' in self._asked[0][2]
+
     def there(self, data: bytes) -> None:
         self._asking.feed_data(data)
         if self._request.path:

@@ -59,7 +59,7 @@ def hears(end: socket.socket, expected: bytes, patience: float = _PATIENCE) -> b
     end.settimeout(patience)
     try:
         return end.recv(100) == expected
-    except TimeoutError:
+    except (TimeoutError, ConnectionResetError):
         return False
 
 
@@ -194,9 +194,7 @@ async def test_only_connections_that_carry_nothing_are_let_go_of(tmp_path: Path)
                 socket.create_connection(("127.0.0.1", port)) as waiting,
             ):
                 for end, call in ((waiting, "poll"), (idle, "reports")):
-                    body = json.dumps({"timestamp": time.time() * 1000 + 30_000, "payload": {"reports": []}})
-                    head = f"POST /{call} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-                    end.sendall((head + body).encode())
+                    end.sendall(request(call, {"timestamp": time.time() * 1000 + 30_000}))
                 idle.settimeout(_PATIENCE)
                 assert idle.recv(100).startswith(b"HTTP/1.1 200")
                 await lines.shed("line")
@@ -207,6 +205,31 @@ async def test_only_connections_that_carry_nothing_are_let_go_of(tmp_path: Path)
         server.shutdown()
     # Whatever an agent says tells what it takes the time for.
     assert [record["agent_off"] for record in read_history(tmp_path, PROXY)] == [30.0]
+
+
+async def test_starts_do_not_use_up_the_answers_that_get_lost(tmp_path: Path) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        async with started(tmp_path) as lines:
+            port = await lines.open("line", [("127.0.0.1", server.server_address[1])], http=True)
+            await lines.suffer("line", "swallow", paths=["/reports"], most=1)
+            heard = [await answered(port, kind) for kind in ("start", "start", "finish", "finish")]
+            assert await lines.heal("line") == 2
+        server.shutdown()
+    assert heard == [False, True, False, True]
+
+
+async def answered(port: int, kind: str) -> bool:
+    """Whether a report of this kind is answered."""
+    with socket.create_connection(("127.0.0.1", port)) as end:
+        end.sendall(request("reports", {"payload": {"reports": [{"type": kind}]}}))
+        return hears(end, b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+
+def request(call: str, body: object) -> bytes:
+    text = json.dumps(body)
+    head = f"POST /{call} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(text)}\r\n\r\n"
+    return (head + text).encode()
 
 
 async def test_a_server_that_is_cut_from_agents_has_a_part_of_each_of_their_lines(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ def good() -> Written:
     written.nemesis += [{**fault, "kind": "begin", "at": 108.0}, {**fault, "kind": "end", "at": 110.0}]
     written.observer.append(leader_seen(100.0, "a", 1))
     add_requests(written)
+    add_loss(written)
     written.scene += [
         {"kind": "begin", "at": 90.0, "bounds": BOUNDS, "wall_minus_boottime": OFFSET, "lease": 5.0},
         {"kind": "over", "at": 120.5, "ended_at": 120.5},
@@ -182,6 +183,32 @@ def add_requests(written: Written) -> None:
         {"kind": "event", "id": "e", "name": "n", "key": "k"},
         {"kind": "flow_run", "id": "flow", "status": "succeeded"},
     ]
+
+
+def add_loss(written: Written) -> None:
+    """A request whose first attempt was cut off at 102, given up at 107.5, and is refused when it is back."""
+    asked = {"kind": "operation", "op": "run", "job": "by-hand", "told_id": "twice", "status": 200}
+    written.clients.append({**asked, "at": 100.9, "answered": 101.0})
+    add_task(written, "twice", 108, "twice-2", job="by-hand")
+    add_attempt(written, "twice", 101, "twice-1", "lost")
+    row_of(written, "instance", "twice-1").update(reason="lease_expired", finished_at=OFFSET + 107.5)
+    seen = {"kind": "exchange", "link": "agent-1", "server": 1, "status": 200, "passed": True}
+    report = {"instance": "twice-1", "token": "token-twice-1", "status": None}
+    late = {**report, "type": "finish", "status": "succeeded"}
+    written.proxy += [
+        {"kind": "link", "at": 90.0, "link": "agent-1", "fault": None},
+        {**seen, "at": 101.1, "answered": 101.2, "call": "reports"}
+        | {"reports": [{**report, "type": "start", "outcome": "ok"}]},
+        {**seen, "at": 102.0, "answered": 102.1, "call": "heartbeat", "kept": ["twice-1"]},
+        # Asked again once it was over: nothing of this is renewed, whoever has it.
+        {**seen, "at": 107.6, "answered": 107.7, "call": "heartbeat", "kept": ["twice-1"]},
+        # Nobody could answer, then somebody did.
+        {**seen, "at": 109.0, "answered": 109.1, "call": "reports", "status": 503}
+        | {"reports": [{**late, "outcome": None}]},
+        {**seen, "at": 109.2, "answered": 109.3, "call": "reports"}
+        | {"reports": [{**late, "outcome": "stale"}]},
+    ]
+    written.database.append({"kind": "late_report", "instance_id": "twice-1", "token": "token-twice-1"})
 
 
 def leader_write(url: str, at: float) -> dict[str, Any]:

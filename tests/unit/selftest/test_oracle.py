@@ -35,18 +35,21 @@ def test_a_good_history_passes() -> None:
 
 def test_there_is_a_bad_history_for_every_verdict() -> None:
     verdicts = {name for name in good().judged() if not name.startswith("fault: ")}
-    assert {red for _, red in PLANTED} == verdicts
+    assert {red for _, red, _ in PLANTED} == verdicts
 
 
-@pytest.mark.parametrize(("plant", "red"), PLANTED)
-def test_what_is_planted_is_found_and_nothing_else(plant: Callable[[Written], None], red: str) -> None:
+@pytest.mark.parametrize(("plant", "red", "said"), PLANTED)
+def test_what_is_planted_is_found_and_nothing_else(
+    plant: Callable[[Written], None], red: str, said: str
+) -> None:
     written = good()
     plant(written)
     verdicts = written.judged()
     reds = {name for name, verdict in verdicts.items() if verdict.outcome is not Outcome.PASS}
     assert reds == ({red, ALSO[plant]} if plant in ALSO else {red})
     assert verdicts[red].outcome is Outcome.FAIL
-    assert len(verdicts[red].anomalies) == 1
+    [anomaly] = verdicts[red].anomalies
+    assert said in anomaly.what
     assert overall(list(verdicts.values())) is Outcome.FAIL
 
 
@@ -144,3 +147,29 @@ def test_the_judge_reads_schedules_by_itself(spec: dict[str, str], expected: lis
             fires(spec, 0.0, 10.0)
     else:
         assert fires(spec, 0.0, 9.5) == expected
+
+
+@pytest.mark.parametrize("changed", range(6))
+def test_every_field_of_cron_counts(changed: int) -> None:
+    """A Tuesday, at one second of it."""
+    second = int(datetime(2026, 2, 3, 2, 30, 5, tzinfo=UTC).timestamp())
+    fields = [5, 30, 2, 3, 2, 2]
+    assert fires({"cron": " ".join(map(str, fields))}, second - 1, second + 1) == [second]
+    fields[changed] += 1
+    assert fires({"cron": " ".join(map(str, fields))}, second - 1, second + 1) == []
+
+
+def test_the_last_value_of_every_field_of_cron_is_there_and_no_later_one() -> None:
+    last = datetime(2027, 12, 31, 23, 59, 59, tzinfo=UTC)
+    sunday = datetime(2026, 2, 1, tzinfo=UTC)
+    for at in (last, sunday):
+        second = int(at.timestamp())
+        assert fires({"cron": "* * * * * *"}, second - 1, second + 2) == [second, second + 1]
+    for name in ("0", "7"):
+        second = int(sunday.timestamp())
+        assert fires({"cron": f"0 0 0 * * {name}"}, second - 1, second + 1) == [second]
+
+
+def test_minutes_and_hours_are_intervals() -> None:
+    assert fires({"every": "1m"}, 0.0, 181.0) == [60, 120, 180]
+    assert fires({"every": "2h"}, 0.0, 14_401.0) == [7_200, 14_400]
