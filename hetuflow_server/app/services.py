@@ -154,7 +154,14 @@ class Services:
 
     def _offer_tasks(self) -> None:
         """What people do with tasks, and see of them."""
-        self.task_actions = TaskActions(self.database, self.hints, self.versions, self.settler, self.clock)
+        self.task_actions = TaskActions(
+            self.database,
+            self.hints,
+            self.versions,
+            self.settler,
+            self.clock,
+            offer=self.dispatcher.offer,
+        )
         self.task_lists = TaskLists(self.database)
         self.task_stream = TaskStream(self.database, self.hints, self.clock)
         self.bulk_tasks = BulkTasks(self.database, self.hints, self.settler, self.task_actions)

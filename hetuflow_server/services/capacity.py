@@ -50,7 +50,7 @@ class Capacity:
 
     async def take(self, connection: Connection, rows: Sequence[Claimable]) -> Admission:
         """Take what these rows need, as far as there is room, in their order."""
-        if not self._limited(rows):
+        if not self.limits(rows):
             return EVERYBODY
         needs = [self.scopes_of(row.namespace_id, row.placement_id, row.concurrency_key) for row in rows]
         wanted = Counter(scope for scopes in needs for scope in scopes)
@@ -109,7 +109,7 @@ class Capacity:
             await limits.forget_idle_keys(connection, idle)
         return len(released)
 
-    def _limited(self, rows: Sequence[Claimable]) -> bool:
+    def limits(self, rows: Sequence[Claimable]) -> bool:
         """Whether any of these takes something of a limit; mostly none does."""
         if any(row.concurrency_key is not None for row in rows):
             return True

@@ -24,13 +24,14 @@ from hetuflow_server.services.coalescing import Gathering
 from hetuflow_server.services.dealing import Dealer
 from hetuflow_server.services.heads import KnownHeads
 from hetuflow_server.services.job_versions import JobVersions
+from hetuflow_server.services.offers import Offer, claimable
 from hetuflow_server.services.searching import Search
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.suitability import Suitability
 from hetuflow_server.services.waiting_room import WaitingRoom
 from hetuflow_server.store import claim_transitions, queue
 from hetuflow_server.store.database import Connection, Database, Lane
-from hetuflow_server.store.records import Claimable, Claimed
+from hetuflow_server.store.records import Claimable, Claimed, NewInstance
 from hetuflow_server.stream.hints import NAMESPACE, Hints, Topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.dispatcher")
@@ -80,6 +81,7 @@ class Dispatcher:
         # Who asked again, and when to look back for it; in the order of these times.
         self._asked_again: deque[tuple[float, Asker]] = deque()
         self._running: asyncio.Task[None] | None = None
+        self._dealing = False
         self._stopped = False
         self._gathering = Gathering()
         hints.listen(self._on_hints)
@@ -125,6 +127,42 @@ class Dispatcher:
             asker.answer.cancel()
         return NOTHING if asker.answer.cancelled() else asker.answer.result()
 
+    def offer(self, new: NewInstance) -> Offer | None:
+        """Take somebody aside who may have this, which is about to be made; None: it has to queue.
+
+        Only at rest: whoever waits then has seen that there is nothing else for it, so no work is passed
+        over. Limits are for a claim to take.
+        """
+        row = claimable(new)
+        if row is None or not self.at_rest:
+            return None
+        known = self._capacity.classes.get(row.placement_id) is not None
+        if not known or self._capacity.limits([row]) or self._dealer.keeps_apart([row]):
+            return None
+        granted = self._dealer.deal([row], self._waiting, self._clock.now())
+        if not granted:
+            return None
+        _, asker = granted[0]
+        self._waiting.leave(asker)
+        return Offer(asker, self)
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether it has dealt all there is to those who wait."""
+        return not (self._stopped or self.failing or self._dealing or self._kicked.is_set())
+
+    def note_given(self, namespace_id: int) -> None:
+        """Something of this namespace has gone to somebody without a claim."""
+        self._heads.shares.charge(namespace_id, 1)
+
+    def wait_on(self, asker: Asker) -> None:
+        """Have somebody back who was taken aside for nothing."""
+        if self._stopped:
+            asker.settle(NOTHING)
+        else:
+            self._waiting.enter(asker)
+            self._kicked.set()
+
     @property
     def failing(self) -> bool:
         """Whether the last round failed; the next one may do better."""
@@ -167,11 +205,14 @@ class Dispatcher:
             self._kicked.clear()
             if not self._waiting:
                 continue
+            self._dealing = True
             try:
                 more = await self._round()
             except Exception as error:  # noqa: BLE001 - the next round starts afresh
                 await self._recover(error)
                 continue
+            finally:
+                self._dealing = False
             self._failing_since = None
             if more:
                 self._kicked.set()

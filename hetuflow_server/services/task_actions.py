@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -28,6 +28,7 @@ from hetuflow_server.services.new_tasks import (
     shown_new,
     targets,
 )
+from hetuflow_server.services.offers import Offer, nobody_waits
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import (
@@ -39,12 +40,15 @@ from hetuflow_server.store import (
     tasks as task_store,
 )
 from hetuflow_server.store.database import Connection, Database, Lane
-from hetuflow_server.store.deeds import note_after, note_change
+from hetuflow_server.store.deeds import kept_with_answer, note_after, note_change
 from hetuflow_server.store.records import NewInstance, NewTask
 from hetuflow_server.store.tasks import LockedTask
 from hetuflow_server.stream.hints import Hints, head_topic
 
 MOST_RUNS = 1_000
+# How often the event loop comes round until whoever work is offered to has been told of it: the answer to
+# whoever triggered it is put together afterwards, which takes as long as all of them.
+_TURNS_TO_TELL = 5
 
 
 class TaskActions:
@@ -55,12 +59,15 @@ class TaskActions:
         versions: JobVersions,
         settler: Settler,
         clock: Clock,
+        *,
+        offer: Callable[[NewInstance], Offer | None] = nobody_waits,
     ) -> None:
         self._database = database
         self._hints = hints
         self._versions = versions
         self._settler = settler
         self._clock = clock
+        self._offer = offer
 
     async def run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
         """Create a task for each request, all or none; return their ids in order."""
@@ -95,15 +102,37 @@ class TaskActions:
         new = [self._new_task(version, request, principal) for request in requests]
         plain = all(request.idempotency_key is None and request.agent is None for request in requests)
         if plain and version.spec.concurrency.key is None:
-            first = [first_instance(task, version, None) for task in new]
-            async with self._database.single(Lane.PLANNED) as connection:
-                note_tasks(version, new)
-                made = Made(version, new, await birth_transitions.create(connection, new, first, last=True))
-            self._hints.give(arrivals(first))
-            # Whoever waits for this is given it while the answer is put together, not after.
-            await asyncio.sleep(0)
-            return made
+            return await self._run_plain(version, new)
         return await self._run_in_steps(principal, version, requests, new)
+
+    async def _run_plain(self, version: JobVersion, new: list[NewTask]) -> Made:
+        """Create what was not there before and nothing holds, in one transaction of one round trip."""
+        first = [first_instance(task, version, None) for task in new]
+        # What is kept together with its answer is not there before that is.
+        offer = self._offer(first[0]) if len(first) == 1 and not kept_with_answer() else None
+        if offer is not None:
+            return await self._run_offered(version, new[0], first[0], offer)
+        async with self._database.single(Lane.PLANNED) as connection:
+            note_tasks(version, new)
+            made = Made(version, new, await birth_transitions.create(connection, new, first, last=True))
+        self._hints.give(arrivals(first))
+        # Whoever waits for this is given it while the answer is put together, not after.
+        await asyncio.sleep(0)
+        return made
+
+    async def _run_offered(
+        self, version: JobVersion, task: NewTask, first: NewInstance, offer: Offer
+    ) -> Made:
+        """Create what somebody waits for, as its own."""
+        async with offer, self._database.single(Lane.PLANNED) as connection:
+            note_tasks(version, [task])
+            made = await birth_transitions.create_reserved(connection, task, first, offer.recipient)
+            if made is None:
+                raise RuntimeError(f"the task {task.id} is there already")
+            created_at, offer.made = made
+        for _ in range(_TURNS_TO_TELL):
+            await asyncio.sleep(0)
+        return Made(version, [task], {task.id: created_at})
 
     async def _run_in_steps(
         self, principal: Principal, version: JobVersion, requests: Sequence[RunRequest], new: list[NewTask]

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
+import msgspec
+
+from hetuflow_server.store.claim_transitions import RESERVATION, claimed, new_tokens
 from hetuflow_server.store.columns import transpose
 from hetuflow_server.store.connection import Connection
-from hetuflow_server.store.records import NewInstance, NewTask
+from hetuflow_server.store.records import Claimed, NewInstance, NewTask, Recipient
 from hetuflow_server.store.work_leases import OF_NAMESPACE, lease_of_namespace
 
 _NEW_TASKS = """
@@ -36,11 +39,11 @@ _NEW_INSTANCES = f"""
 {{keys}}INSERT INTO sched_task_instance
   (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority, fire_at,
    due_at, deadline_at, lease_ms, concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
-   status, held_reason)
+   {{state}})
 SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
        fire_at, due_at, deadline_at, {_LEASE},
        concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
-       CASE WHEN {{held}} IS NULL THEN 'pending' ELSE 'held' END, {{held}}
+       {{begins}}
 FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
             %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
             %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
@@ -52,6 +55,15 @@ FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(
        slot, flow_run_id)
 WHERE {{condition}}
 ON CONFLICT (id) DO NOTHING"""
+
+
+def _waiting(held: str) -> dict[str, str]:
+    """How instances begin that have no owner yet; `held` tells why they cannot be claimed, if so."""
+    return {
+        "state": "status, held_reason",
+        "begins": f"CASE WHEN {held} IS NULL THEN 'pending' ELSE 'held' END, {held}",
+    }
+
 
 # Locked, so that whoever gives a key back waits for this row to be there, and then releases it.
 _FULL_KEYS = """
@@ -65,13 +77,25 @@ WITH full_key AS MATERIALIZED (
 _HELD_BY_KEY = """coalesce(n.held_reason, CASE WHEN n.due_at <= clock_timestamp() + interval '1 second'
     AND EXISTS (SELECT FROM full_key f WHERE f.namespace_id = n.namespace_id AND f.scope = n.concurrency_key)
   THEN 'key' END)"""
-_CREATE_UNKEYED = _NEW_INSTANCES.format(keys="", held="n.held_reason", condition="true")
-_CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, held=_HELD_BY_KEY, condition="true")
+_CREATE_UNKEYED = _NEW_INSTANCES.format(keys="", condition="true", **_waiting("n.held_reason"))
+_CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, condition="true", **_waiting(_HELD_BY_KEY))
 # Tasks and their first instances in one statement; a task that was there already gets none.
-_OF_NEW_TASKS = _NEW_INSTANCES.format(
-    keys="", held="n.held_reason", condition="n.task_id IN (SELECT id FROM task)"
+_OF_NEW_TASKS = "n.task_id IN (SELECT id FROM task)"
+_FIRST_INSTANCES = _NEW_INSTANCES.format(keys="", condition=_OF_NEW_TASKS, **_waiting("n.held_reason"))
+_CREATE = f"WITH task AS ({_NEW_TASKS}), instance AS ({_FIRST_INSTANCES}) SELECT id, created_at FROM task"
+
+# The same with an owner from the beginning.
+_RESERVED_INSTANCES = _NEW_INSTANCES.format(
+    keys="",
+    condition=_OF_NEW_TASKS,
+    state="status, token, claim_no, agent_id, session_id, request_id, reserved_at, reserved_until",
+    begins="""'reserved', %(token)s::uuid, 1, %(agent_id)s::uuid, %(session_id)s::uuid, %(request_id)s::uuid,
+       clock_timestamp(), greatest(clock_timestamp(), due_at) + %(reservation)s::interval""",
 )
-_CREATE = f"WITH task AS ({_NEW_TASKS}), instance AS ({_OF_NEW_TASKS}) SELECT id, created_at FROM task"
+_CREATE_RESERVED = f"""
+WITH task AS ({_NEW_TASKS}),
+instance AS ({_RESERVED_INSTANCES} RETURNING task_id, lease_ms, reserved_until)
+SELECT created_at, lease_ms, reserved_until FROM task JOIN instance ON task_id = id"""
 
 
 async def create(
@@ -94,6 +118,26 @@ async def create(
     new: dict[UUID, datetime] = dict(await connection.exec_driver_sql(_NEW_TASKS, columns))
     await create_instances(connection, [instance for instance in instances if instance.task_id in new])
     return new
+
+
+async def create_reserved(
+    connection: Connection, task: NewTask, instance: NewInstance, recipient: Recipient
+) -> tuple[datetime, Claimed] | None:
+    """Insert a task whose first instance is somebody's from the beginning, and commit.
+
+    Returns when it was made and what its owner is given; None if it was there already. It takes no limits.
+    """
+    token = new_tokens(1)[0]
+    parameters = {f"task.{name}": column for name, column in transpose(NewTask, [task]).items()}
+    parameters |= transpose(NewInstance, [instance])
+    parameters |= {"token": token, "reservation": RESERVATION, **recipient._asdict()}
+    made = (await connection.exec_driver_sql(_CREATE_RESERVED, parameters, last=True)).one_or_none()
+    if made is None:
+        return None
+    created_at, lease_ms, reserved_until = made
+    params = msgspec.json.decode(task.params)
+    given = claimed(instance, token, 1, reserved_until, lease_ms, params, task.traceparent, None, None)
+    return created_at, given
 
 
 async def create_instances(connection: Connection, instances: Sequence[NewInstance]) -> None:

@@ -16,7 +16,7 @@ from hetuflow_core.ids import range_of
 from hetuflow_server.store.arrays import BigInts, Ints, SmallInts, Uuids
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
-from hetuflow_server.store.records import Claimable, Claimed, Recipient
+from hetuflow_server.store.records import Claimable, Claimed, NewInstance, Recipient
 
 RESERVATION = timedelta(seconds=10)
 
@@ -123,7 +123,7 @@ async def reserve(
     recipients = {id(recipient): recipient for _, recipient in grants}
     places = {key: place for place, key in enumerate(recipients, start=1)}
     earliest, latest = range_of(row.task_id for row, _ in grants)
-    tokens = _new_tokens(len(grants))
+    tokens = new_tokens(len(grants))
     parameters = {
         "ids": Uuids([row.id for row, _ in grants]),
         "tokens": Uuids(tokens),
@@ -142,11 +142,13 @@ async def reserve(
         if place is not None:
             row = grants[place - 1][0]
             words = said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING
-            reserved[place - 1] = _claimed(row, tokens[place - 1], claim_no, reserved_until, *words)
+            reserved[place - 1] = claimed(
+                row, tokens[place - 1], claim_no, reserved_until, row.lease_ms, *words
+            )
     return reserved
 
 
-def _new_tokens(count: int) -> list[UUID]:
+def new_tokens(count: int) -> list[UUID]:
     """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them."""
     drawn = secrets.token_bytes(16 * count)
     return [
@@ -154,16 +156,18 @@ def _new_tokens(count: int) -> list[UUID]:
     ]
 
 
-def _claimed(
-    row: Claimable,
+def claimed(
+    row: Claimable | NewInstance,
     token: UUID,
     claim_no: int,
     reserved_until: datetime,
+    lease_ms: int,
     params: dict[str, Any] | None,
     traceparent: str | None,
     flow_node: str | None,
     flow_context: dict[str, Any] | None,
 ) -> Claimed:
+    """Return what the owner of a row is given; its task says the last four."""
     return Claimed(
         row.id,
         row.task_id,
@@ -176,7 +180,7 @@ def _claimed(
         row.fire_at,
         row.due_at,
         reserved_until,
-        row.lease_ms,
+        lease_ms,
         row.placement_id,
         row.slot,
         params,

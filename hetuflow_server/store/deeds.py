@@ -87,6 +87,12 @@ def unrecorded() -> Iterator[None]:
         _CURRENT.reset(token)
 
 
+def kept_with_answer() -> bool:
+    """Whether what the request does is committed only with its answer."""
+    deed = current_deed()
+    return deed is not None and deed.envelope is not None
+
+
 def afterwards(callback: Callable[[], None]) -> None:
     """Call it when what was just done is committed: now, unless the request's envelope is still open."""
     deed = current_deed()

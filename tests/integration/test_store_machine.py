@@ -28,7 +28,8 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.store import checkup, transitions
 from hetuflow_server.store.records import Claimed, Ending
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
+from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
+from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")
 
@@ -93,6 +94,23 @@ class Queue(RuleBasedStateMachine):
         self.claimed += got
         for scope, (in_use, limit) in self.limits().items():
             assert in_use <= max(limit, before.get(scope, (0, 0))[0]), scope
+
+    @rule(name=st.sampled_from(sorted(JOBS)), number=st.integers(0, 1))
+    def create_while_somebody_waits(self, name: str, number: int) -> None:
+        self.claimed += self.do(self._create_while_waited_for(name, number))
+
+    async def _create_while_waited_for(self, name: str, number: int) -> list[Claimed]:
+        dispatcher, who = self.engine.dispatcher, asker(1)
+        waiting = asyncio.create_task(dispatcher.ask(who, 60))
+        await wait_until_async(lambda: not who.new and dispatcher.at_rest)
+        self.tasks += await self.engine.run(self.jobs[name], RunRequest(params={"n": number}))
+        await wait_until_async(lambda: dispatcher.at_rest)
+        if not who.answer.done():
+            # It may not have what was made, and there is nothing else.
+            waiting.cancel()
+            await asyncio.wait({waiting})
+            return []
+        return (await waiting).claimed
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())

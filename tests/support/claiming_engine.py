@@ -64,7 +64,6 @@ class Engine:
         self.rows = psycopg.connect(self.url, autocommit=True)
         self.capacity = Capacity(PlacementClasses())
         self.settler = Settler(versions, self.capacity, clock, random.Random(0))
-        self.actions = TaskActions(self.database, self.hints, versions, self.settler, clock)
         self.applying = Applying(self.database, clock)
         self.limits = Limits(self.database, self.hints)
         ownership = _Everything(self.database)
@@ -72,6 +71,9 @@ class Engine:
         self.sweeper = KeySweeper(self.database, ownership, self.capacity, self.hints)
         self.doctor = Doctor(self.database, self.capacity, versions)
         self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.settler, versions)
+        self.actions = TaskActions(
+            self.database, self.hints, versions, self.settler, clock, offer=self.dispatcher.offer
+        )
 
     async def job(self, name: str | None = None, **spec: Any) -> UUID:
         name = name or f"job-{uuid4().hex[:12]}"
