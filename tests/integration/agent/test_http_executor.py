@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from hetuflow_agent.executors import http
 from hetuflow_agent.executors.http import LOGGED_BYTES, HttpExecutor, look_up
 from hetuflow_agent.executors.interface import Execution
 from hetuflow_agent.processes.command import Exit
@@ -227,6 +228,17 @@ async def test_a_kill_comes_from_any_thread(directory: ClaimDirectory) -> None:
         await asyncio.to_thread(execution.kill_tree)
         async with asyncio.timeout(20):
             assert await execution.wait() == Exit()
+
+
+async def test_silence_is_not_waited_out_for_ever(
+    directory: ClaimDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a job without a timeout of its own."""
+    monkeypatch.setattr(http, "_SILENCE_SECONDS", 0.2)
+    with serving_web({"/": lambda request: request.rfile.read(1)}) as web:
+        end = await perform(directory, {"url": f"{web.url}/"})
+    assert (end.exit_code, end.reason) == (None, "http_silent")
+    assert "give the job a timeout" in str(end.message)
 
 
 async def test_nobody_there_is_said(directory: ClaimDirectory) -> None:

@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -21,9 +22,10 @@ import pytest
 from hetuflow_agent.keeper import guard as guarding, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
+from hetuflow_agent.keeper.family import look
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
-from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, stat_of
+from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, send, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
 from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
@@ -729,9 +731,11 @@ def test_the_journal_forgets_and_shrinks(folder: Path) -> None:
 
 
 def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
-    with subprocess.Popen(["sleep", "600"]) as stranger:
-        identity = identity_of(stranger.pid)
+    with subprocess.Popen(["sleep", "600"]) as stranger, ExitStack() as stack:
+        stack.callback(stranger.kill)
+        identity, stat = identity_of(stranger.pid), stat_of(stranger.pid)
         assert identity is not None
+        assert stat is not None
         assert is_living(identity)
         for other in (
             Identity(identity.pid, identity.start_ticks - 1, identity.boot_id),
@@ -739,8 +743,17 @@ def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
         ):
             assert not is_living(other)
             assert end_leftovers([Leftover(other, f"MARK={uuid4()}")]) == 0
-        assert stranger.poll() is None
-        stranger.kill()
+        # As it is for one that was seen under this number before it was given away.
+        former = replace(stat, start_ticks=stat.start_ticks - 1)
+        task = Task(
+            "key", Phase.RUNNING, f"MARK={uuid4()}", boot_id(), main_gone=True, seen={stat.pid: former}
+        )
+        assert look(task, set()) == []
+        send(former, signal.SIGKILL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.2)
+        send(stat, signal.SIGKILL)
+        assert stranger.wait(30) == -signal.SIGKILL
 
 
 def test_two_keepers_do_not_share_a_folder(folder: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hetuflow_agent.gateway_client import Session
+from hetuflow_agent.runner import artifacts
 from hetuflow_agent.runner.artifacts import ArtifactCarrier, ArtifactFault, FoundFile, find_files
 from hetuflow_core.artifact_paths import is_pattern, path_fault
 from hetuflow_core.messages import InputFile
@@ -126,3 +127,33 @@ async def test_inputs_change_nothing_outside_whatever_an_earlier_task_has_left(w
 async def test_what_cannot_be_written_is_said(work: Path) -> None:
     with pytest.raises(ArtifactFault, match=r"deep cannot be opened \(Is a directory\)"):
         await bring(work, "deep", "a folder is in the way")
+
+
+@pytest.mark.parametrize("becomes", ["a link", "a pipe", "a folder"])
+def test_what_becomes_something_else_after_it_was_found_is_not_read(tmp_path: Path, becomes: str) -> None:
+    """Between the look and the reading: the task's own processes may still be at work."""
+    work, elsewhere = tmp_path / "work", tmp_path / "secret"
+    work.mkdir()
+    elsewhere.write_text("not theirs")
+    file = work / "result"
+    file.write_text("theirs")
+    assert [found.path for found in find_files(work, ["result"])] == ["result"]
+    file.unlink()
+    match becomes:
+        case "a link":
+            file.symlink_to(elsewhere)
+        case "a pipe":
+            os.mkfifo(file)
+        case "a folder":
+            file.mkdir()
+    with pytest.raises(ArtifactFault):
+        artifacts._read(work, "result", 0)
+
+
+def test_a_folder_that_is_a_link_is_not_stepped_through(tmp_path: Path) -> None:
+    work, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    work.mkdir()
+    elsewhere.mkdir()
+    (work / "inner").symlink_to(elsewhere)
+    with pytest.raises(OSError, match=r"symbolic|directory"), artifacts._folder(work, ["inner"], make=True):
+        pass
