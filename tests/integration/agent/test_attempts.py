@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import threading
 import time
@@ -14,13 +15,26 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
+from hetuflow_agent.gateway_client import Session
 from hetuflow_agent.keeper.proc import stat_of
 from hetuflow_agent.logs import holes
 from hetuflow_agent.processes.command import Command
 from hetuflow_agent.processes.processes import Child
 from hetuflow_agent.runner import starting
 from hetuflow_agent.runner.runner import OnStop
-from hetuflow_core.messages import Assignment, Cancel, Finish, HeartbeatKept, Held, ReportOutcome
+from hetuflow_agent.runner.secrets import SecretRoom
+from hetuflow_core.messages import (
+    Assignment,
+    Cancel,
+    DeliveredSecret,
+    FetchSecrets,
+    Finish,
+    HeartbeatKept,
+    Held,
+    ReportOutcome,
+    SecretPlace,
+    SecretsFetched,
+)
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
 from tests.support.assignments import TRACEPARENT, assignment_of
@@ -459,6 +473,42 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
     # The event loop's pool of threads grows up to its bound.
     assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
     assert list(bench.workshop.data.instances.iterdir()) == []
+
+
+async def test_another_in_our_place_costs_what_we_run_its_life(bench: Bench) -> None:
+    """An agent that leaves its work to the keeper may not, once another process is that agent."""
+    bench.runner._on_stop = OnStop.LEAVE
+    work = assignment_of(script=f"exec {FOR_EVER}", kill_grace_ms=60_000)
+    bench.runner.accept([work])
+    await wait_until_async(lambda: any(attempt.runs for attempt in bench.runner.attempts()))
+    bench.runner.lose_place()
+    await bench.runner.stop()
+    finish = bench.desk.finishes[work.instance_id]
+    assert (finish.status, finish.reason) == (Status.LOST, "agent_shutdown")
+
+
+class Confidant:
+    async def fetch_secrets(self, request: FetchSecrets) -> SecretsFetched:
+        return SecretsFetched(0, [DeliveredSecret("token", 1, "hunter22")])
+
+
+async def test_no_secret_is_told_beside_the_log(bench: Bench) -> None:
+    """Not in the sentence that says why it could not be started, and not in an output."""
+    room = SecretRoom(Confidant(), Session(uuid4()), bench.workshop.shipper, random.Random(1))
+    bench.runner._workshop = replace(bench.workshop, secrets=room)
+    places = [SecretPlace("token", env="TOKEN")]
+    missing, telling = (
+        structs.replace(one, run=structs.replace(one.run, secrets=places))
+        for one in (
+            assignment_of(["/none/hunter22"]),
+            assignment_of(script='printf \'{"a": ["%s"], "%s": 1}\' $TOKEN $TOKEN > "$HETUFLOW_OUTPUT"'),
+        )
+    )
+    finish = await finish_of(bench, missing)
+    assert finish.reason == "spawn_failed"
+    assert str(finish.message).startswith("/none/******** cannot be started")
+    finish = await finish_of(bench, telling)
+    assert finish.output == {"a": ["********"], "********": 1}
 
 
 async def test_daemons_are_not_waited_for(bench: Bench) -> None:

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
+import httpx
 import msgspec
 import pytest
 
@@ -150,6 +151,15 @@ async def test_a_redirect_to_another_origin_loses_the_credentials(directory: Cla
     seen = web.asked[-1]
     assert (seen.method, seen.path, seen.body) == ("GET", "/done", b"")
     assert seen.headers["authorization"] == "Bearer abc"
+
+
+@pytest.mark.parametrize("location", ["http://a.example/x", "ftp://a.example/x", "file:///etc/passwd"])
+def test_no_redirect_leads_out_of_tls_or_of_http(location: str) -> None:
+    hop = http._Hop("GET", httpx.URL("https://a.example/"), {}, None)
+    assert hop.next(302, "/y").url == "https://a.example/y"
+    with pytest.raises(http._Failed, match="not followed from here") as refused:
+        hop.next(302, location)
+    assert refused.value.end.reason == "http_redirect"
 
 
 async def test_redirects_are_capped(directory: ClaimDirectory) -> None:

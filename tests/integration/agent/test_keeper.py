@@ -8,6 +8,7 @@ import json
 import math
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -24,7 +25,7 @@ from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
 from hetuflow_agent.keeper.family import look
 from hetuflow_agent.keeper.journal import Journal
-from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers
+from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers, leftovers_of
 from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, send, stat_of
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
@@ -743,6 +744,8 @@ def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
         ):
             assert not is_living(other)
             assert end_leftovers([Leftover(other, f"MARK={uuid4()}")]) == 0
+        elsewhen = Task("key", Phase.RUNNING, "MARK=x", "another boot", pid=identity.pid, start_ticks=1)
+        assert leftovers_of([elsewhen], boot_id()) == []
         # As it is for one that was seen under this number before it was given away.
         former = replace(stat, start_ticks=stat.start_ticks - 1)
         task = Task(
@@ -754,6 +757,34 @@ def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
             stranger.wait(0.2)
         send(stat, signal.SIGKILL)
         assert stranger.wait(30) == -signal.SIGKILL
+
+
+def connection_to(folder: Path, *messages: wire.Message) -> socket.socket:
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(30)
+    with wire.SocketPath(folder) as address:
+        client.connect(address)
+    client.sendall(wire.pack(list(messages)))
+    return client
+
+
+def test_the_newest_agent_is_listened_to_and_no_other(folder: Path) -> None:
+    """A former one is hung up on, and who has not said who he is."""
+    spawn = {"op": "spawn", **command(folder, f"touch {folder}/ran").message()}
+    with (
+        launched(folder, "1") as keeper,
+        connection_to(folder, {"op": "hello", "session": "first"}) as first,
+        ExitStack() as stack,
+    ):
+        assert first.recv(4)
+        second = stack.enter_context(connection_to(folder, {"op": "hello", "session": "second"}))
+        assert second.recv(4)
+        while first.recv(4096):
+            pass
+        assert stack.enter_context(connection_to(folder, spawn)).recv(1) == b""
+        second.sendall(wire.pack([{"op": "quit"}]))
+        assert keeper.wait(30) == 0, "nothing was started, so it may go"
+    assert not (folder / "ran").exists()
 
 
 def test_two_keepers_do_not_share_a_folder(folder: Path) -> None:

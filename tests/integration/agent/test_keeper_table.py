@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import signal
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent.keeper import journal as journals, wire
+from hetuflow_agent.keeper import journal as journals, spawning, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
 from hetuflow_agent.keeper.journal import Journal
@@ -153,6 +155,20 @@ def test_a_timeout_is_kept_to_and_leaves_its_grace(keeping: Keeping) -> None:
     keeping.turn(ahead=32.0)
     keeping.until(lambda: task.over)
     assert task.exit["signal"] == signal.SIGKILL
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")
+def test_another_user_has_all_groups_of_theirs_and_none_of_ours(
+    keeping: Keeping, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spawning.os, "getgrouplist", lambda _user, gid: [gid, 34, 60])
+    for folder in (tmp_path, *tmp_path.parents):
+        folder.chmod(stat.S_IMODE(folder.stat().st_mode) | 0o011)
+    spec = keeping.spec("id -g; id -G", user="nobody")
+    task = keeping.begin(spec)
+    keeping.until(lambda: task.over)
+    gid = pwd.getpwnam("nobody").pw_gid
+    assert said(spec).splitlines() == [str(gid), f"{gid} 34 60"]
 
 
 def test_an_intent_is_on_the_disk_before_anything_is_started(

@@ -49,5 +49,8 @@ def test_listed_networks_are_permitted_and_only_they() -> None:
     assert permitted("10.200.1.1", allowed)
     assert permitted("::1", allowed)
     assert permitted("::ffff:10.0.0.1", allowed)
+    # By way of a gateway between the two protocols it is that very host.
+    assert permitted("64:ff9b::a00:1", allowed)
+    assert permitted("64:ff9b::808:808", ())
     assert not permitted("127.0.0.1", allowed)
     assert not permitted("192.168.0.1", allowed)

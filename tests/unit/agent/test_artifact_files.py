@@ -16,7 +16,7 @@ from hetuflow_agent.gateway_client import Session
 from hetuflow_agent.runner import artifacts
 from hetuflow_agent.runner.artifacts import ArtifactCarrier, ArtifactFault, FoundFile, find_files
 from hetuflow_core.artifact_paths import is_pattern, path_fault
-from hetuflow_core.messages import InputFile
+from hetuflow_core.messages import ArtifactFetched, ArtifactSource, FetchArtifact, InputFile
 from tests.support.assignments import assignment_of
 
 
@@ -122,6 +122,35 @@ async def test_inputs_change_nothing_outside_whatever_an_earlier_task_has_left(w
     assert sorted(one.name for one in (work.parent / "outside").iterdir()) == ["d.txt"]
     assert (work.parent / "outside" / "d.txt").read_text() == "outside"
     assert (work / "name").read_text() == "mine"
+
+
+class Sender:
+    """Sends a file in two pieces, and says what its sum is."""
+
+    def __init__(self, pieces: list[bytes], digest: str) -> None:
+        self._pieces = pieces
+        self._digest = digest
+
+    async def fetch_artifact(self, request: FetchArtifact) -> ArtifactFetched:
+        size = sum(map(len, self._pieces))
+        piece = self._pieces[0] if request.offset == 0 else self._pieces[1]
+        return ArtifactFetched(0, uuid4(), size, self._digest, piece)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+async def test_an_input_is_what_was_kept_or_the_task_does_not_begin(work: Path, whole: bool) -> None:
+    assignment = assignment_of(["true"])
+    file = InputFile("in.bin", source=ArtifactSource(path="out.bin", job="other"))
+    sender: Any = Sender([b"one ", b"two"], sha256(b"one two" if whole else b"one too").hexdigest())
+    carrier = ArtifactCarrier(sender, Session(uuid4()), random.Random(1))
+    asked = replace(assignment, run=replace(assignment.run, inputs=[file]))
+    if whole:
+        await carrier.bring_inputs(asked, work)
+        assert (work / "in.bin").read_bytes() == b"one two"
+    else:
+        with pytest.raises(ArtifactFault, match="did not arrive as it was kept") as fault:
+            await carrier.bring_inputs(asked, work)
+        assert fault.value.reason == "artifact_broken"
 
 
 async def test_what_cannot_be_written_is_said(work: Path) -> None:
