@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import psycopg
 import pytest
@@ -13,7 +13,7 @@ from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
 from hetuflow_server.store import claim_transitions
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Recipient
 from tests.support.rows import insert, instance_row
 
@@ -102,6 +102,24 @@ async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_d
         with psycopg.connect(fresh_database_url) as other:
             free = other.execute("SELECT id FROM sched_task_instance FOR UPDATE SKIP LOCKED").fetchall()
         assert len(free) == 460
+
+
+async def test_claims_at_the_same_time_do_not_wait_for_each_other(
+    database: Database, fresh_database_url: str
+) -> None:
+    with psycopg.connect(fresh_database_url, autocommit=True) as connection:
+        connection.execute(_BACKLOG, [1, 3])
+
+    async def lock(connection: Connection) -> set[UUID]:
+        found = await claim_transitions.lock_claimable(
+            connection, [(Head(1, 1, 500), 3)], want=2, prefetch=timedelta(0)
+        )
+        return {row.id for row in found}
+
+    async with database.transaction() as one, database.transaction() as other:
+        await other.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
+        first, second = await lock(one), await lock(other)
+    assert (len(first), len(second), len(first | second)) == (2, 1, 3)
 
 
 async def test_due_comes_before_future_due_then_priority_due_time_and_id(

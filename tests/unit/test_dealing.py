@@ -114,6 +114,18 @@ async def test_work_bound_to_an_agent_waits_for_that_one(room: Room) -> None:
     assert room.deal(a_row(target=bound.agent_id), a_row(target=uuid4())) == [bound]
 
 
+async def test_whoever_work_is_bound_to_lets_no_better_one_go_first(room: Room) -> None:
+    room.wait(labels={"disk": "ssd"})
+    bound = room.wait(free=1)
+    assert room.deal(a_row(PICKY, due_in=-1, target=bound.agent_id)) == [bound]
+
+
+async def test_nothing_goes_to_one_who_may_have_been_given_something_before(room: Room) -> None:
+    asker = room.wait()
+    asker.hungry = False
+    assert room.deal(a_row(), a_row(target=asker.agent_id)) == []
+
+
 async def test_what_is_not_due_yet_goes_to_those_who_take_work_ahead(room: Room) -> None:
     room.wait()
     ahead = room.wait()

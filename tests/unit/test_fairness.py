@@ -189,6 +189,8 @@ def test_within_a_namespace_the_highest_priority_comes_first() -> None:
     low, high, other = head(1, priority=1), head(1, priority=900), head(2)
     assert dict(shares.quotas([low, high, other], {}, 10)) == {high: 5, other: 5}
     assert dict(shares.quotas([low, high, other], {}, 10, at_most={high: 2})) == {high: 2, low: 3, other: 5}
+    assert shares.quotas([high], {}, 10, at_most={high: 2}) == [(high, 2)], "also when there is no other"
+    assert shares.quotas([high], {}, 10, at_most={high: 0}) == []
 
 
 def test_heads_of_one_priority_take_turns() -> None:

@@ -16,6 +16,7 @@ A, B, C = Scope(1, "tool:a"), Scope(1, "tool:b"), Scope(2, "tool:a")
 def test_keys_are_the_jobs_own_and_of_any_length() -> None:
     scopes = {key_scope(job, key) for job in (JOB, OTHER) for key in ("", "a", "b", "a" * 100_000, "\ud800")}
     assert len(scopes) == 10
+    assert len({key_scope(JOB, str(key)) for key in range(1_000)}) == 1_000
     assert all(len(scope) < 100 for scope in scopes)
     assert key_scope(JOB, "a").startswith(key_scopes(JOB))
     assert not key_scope(OTHER, "a").startswith(key_scopes(JOB))

@@ -40,6 +40,7 @@ from hetuflow_core.placement import (
     normalised,
     parse_taint,
     requirements_from,
+    times,
     tolerates,
     total,
 )
@@ -359,6 +360,22 @@ def test_rows_that_do_not_fit_are_passed_over() -> None:
     assert fit_batch(rows, Resources(cpu=4, memory=GIB), 10) == [1, 3, 4]
     assert fit_batch(rows, Resources(cpu=4, memory=GIB), 2) == [1, 3]
     assert fit_batch(rows, Resources(cpu=4, memory=GIB), 0) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fitting"),
+    [
+        (Resources(), 9),
+        (Resources(cpu=0.1), 9),
+        (Resources(cpu=0.3), 3),
+        (Resources(memory=GIB // 4), 4),
+        (Resources(gpu=1), 2),
+        (Resources(cpu=0.3, memory=GIB, gpu=1), 1),
+        (Resources(gpu=3), 0),
+    ],
+)
+def test_as_many_fit_as_the_scarcest_kind_allows(wanted: Resources, fitting: int) -> None:
+    assert times(wanted, Resources(cpu=1, memory=GIB, gpu=2), 9) == fitting
 
 
 @pytest.mark.parametrize(("cpu", "ten"), [(0.1, 1), (0.819, 8.19), (1.001, 10.01)])

@@ -79,7 +79,7 @@ POLICY = RetryPolicy(
     on=frozenset({LOST}),
     rules=(
         rule(Reaction(retry=False), exit_code=(2,)),
-        rule(Reaction(delay=60 * SECOND, backoff=Backoff.LINEAR), exit_code=(2, 75)),
+        rule(Reaction(delay=60 * SECOND, backoff=Backoff.FIXED), exit_code=(2, 75)),
         rule(Reaction(change=BIGGER), oom=True),
         rule(Reaction(delay=timedelta(hours=1)), timed_out=True),
         rule(Reaction(delay=SECOND, max_delay=2 * SECOND), output="busy"),
@@ -94,7 +94,7 @@ POLICY = RetryPolicy(
         (failed(exit_code=2), 1, 0, GiveUp(GiveUpReason.RULED_OUT, 0)),
         # A rule goes before `on`, which leaves failures out here.
         (failed(exit_code=75), 1, 0, Retry(60 * SECOND, rule=1)),
-        (failed(exit_code=75), 2, 0, Retry(120 * SECOND, rule=1)),
+        (failed(exit_code=75), 2, 0, Retry(60 * SECOND, rule=1)),
         (failed(exit_code=75), 3, 0, GiveUp(GiveUpReason.ATTEMPTS_SPENT)),
         (failed(exit_code=1), 1, 0, GiveUp(GiveUpReason.NOT_RETRIED)),
         # What a rule does not say is as the policy says.
@@ -104,6 +104,8 @@ POLICY = RetryPolicy(
         (failed(output_tail="busy"), 2, 0, Retry(2 * SECOND, rule=4)),
         # Losses: no rule, so `on`; and no rule helps against quarantine.
         (Outcome(status=LOST), 0, 1, Retry(10 * SECOND)),
+        # They back off by their own count, whatever has failed before.
+        (Outcome(status=LOST), 2, 1, Retry(10 * SECOND)),
         (Outcome(status=LOST, output_tail="busy"), 3, 2, Retry(2 * SECOND, rule=4)),
         (Outcome(status=LOST, output_tail="busy"), 0, 3, GiveUp(GiveUpReason.QUARANTINED)),
         (Outcome(status=InstanceStatus.SUCCEEDED, output_tail="busy"), 1, 0, GiveUp(GiveUpReason.FINAL)),

@@ -71,6 +71,17 @@ async def test_asking_again_about_a_class_asks_nobody_again() -> None:
     assert judge.asked == asked + 2, "one who comes is judged for the classes that are known, and nobody else"
 
 
+async def test_only_the_classes_met_lately_are_kept() -> None:
+    """Or whoever comes would be judged for all there ever were."""
+    judge = Judge()
+    room = WaitingRoom(judge.fits)
+    for placement_id in range(1_000):
+        room.takers(1, placement_id)
+    room.enter(an_asker(1, fits=(999,)))
+    assert judge.asked == 64
+    assert len(room.takers(1, 999)) == 1
+
+
 async def test_newcomers_are_new_until_a_round_has_looked() -> None:
     room = WaitingRoom(Judge().fits)
     first, second = an_asker(1), an_asker(1, free=0)
