@@ -161,8 +161,18 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
         )
         recipients = [Recipient(uuid4(), uuid4(), uuid4()) for _ in locked]
         reserved = await claim_transitions.reserve(connection_, list(zip(locked, recipients, strict=True)))
+        mine, strange = recipients[0], uuid4()
+        before = await claim_transitions.claimed_before(connection_, [(mine.agent_id, mine.request_id)])
+        assert await claim_transitions.claimed_before(connection_, [(strange, mine.request_id)]) == {}
     assert [row.id for row in locked] == [row["id"] for row in wanted]
     assert more == []
+    claimed = [one for one in reserved if one is not None]
+    assert [one.id for one in before[mine.request_id]] == [locked[0].id]
+    assert len({one.token for one in claimed}) == len(wanted), "each claim has a token of its own"
+    assert {one.claim_no for one in claimed} == {1}
+    # A reservation lasts from when its work is due.
+    assert claimed[-1].reserved_until == claimed[-1].due_at + timedelta(seconds=10)
+    assert all(one.reserved_until > now + timedelta(seconds=9) for one in claimed)
     with psycopg.connect(fresh_database_url) as connection:
         owners = connection.execute(
             "SELECT id, token, agent_id, session_id, request_id FROM sched_task_instance "
