@@ -186,12 +186,15 @@ def add_requests(written: Written) -> None:
 
 
 def add_loss(written: Written) -> None:
-    """A request whose first attempt was cut off at 102, given up at 107.5, and is refused when it is back."""
+    """A request whose first attempt died with its keeper, as its agent said just after it had asked for it;
+    the second was cut off at 102, given up at 107.5, and is refused when it is back.
+    """
     asked = {"kind": "operation", "op": "run", "job": "by-hand", "told_id": "twice", "status": 200}
     written.clients.append({**asked, "at": 100.9, "answered": 101.0})
     add_task(written, "twice", 108, "twice-2", job="by-hand")
     add_attempt(written, "twice", 101, "twice-1", "lost")
     row_of(written, "instance", "twice-1").update(reason="lease_expired", finished_at=OFFSET + 107.5)
+    add_attempt(written, "twice", 99, "twice-0", "lost", reason="keeper_lost")
     seen = {"kind": "exchange", "link": "agent-1", "server": 1, "status": 200, "passed": True}
     report = {"instance": "twice-1", "token": "token-twice-1", "status": None}
     late = {**report, "type": "finish", "status": "succeeded"}
@@ -202,9 +205,10 @@ def add_loss(written: Written) -> None:
         {**seen, "at": 102.0, "answered": 102.1, "call": "heartbeat", "kept": ["twice-1"]},
         # Asked again once it was over: nothing of this is renewed, whoever has it.
         {**seen, "at": 107.6, "answered": 107.7, "call": "heartbeat", "kept": ["twice-1"]},
-        # Nobody could answer, then somebody did.
-        {**seen, "at": 109.0, "answered": 109.1, "call": "reports", "status": 503}
-        | {"reports": [{**late, "outcome": None}]},
+        {**seen, "at": 99.5, "answered": 99.55, "call": "heartbeat", "kept": ["twice-0"]},
+        # Nobody could answer at first.
+        {**seen, "at": 108.5, "answered": 108.6, "call": "reports", "status": 503}
+        | {"reports": [{**late, "instance": "twice-2", "token": "token-twice-2", "outcome": None}]},
         {**seen, "at": 109.2, "answered": 109.3, "call": "reports"}
         | {"reports": [{**late, "outcome": "stale"}]},
     ]

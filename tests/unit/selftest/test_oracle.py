@@ -18,6 +18,7 @@ from tests.support.histories import (
     SCHEDULE,
     Written,
     add_attempt,
+    add_fire,
     good,
     records_of,
     row_of,
@@ -99,6 +100,22 @@ def test_a_schedule_that_ended_before_anybody_came_to_it_has_missed_nothing() ->
     assert written.judged()["no fire is missing"].outcome is Outcome.PASS
     written.clients[-1]["at"] = 111.0
     assert written.judged()["no fire is missing"].outcome is Outcome.FAIL
+
+
+def test_what_was_taken_ahead_may_come_after_its_schedule_has_ended() -> None:
+    written = good()
+    add_fire(written, 122, 98)
+    assert written.judged()["no fire was invented"].outcome is Outcome.PASS
+
+
+def test_a_fault_that_was_never_undone_lasts_to_the_end() -> None:
+    written = good()
+    written.nemesis.pop()
+    for record in records_of(written, "i9"):
+        record["at"] += 4.5
+    verdicts = written.judged()
+    assert verdicts["starts on time, calm"].outcome is Outcome.PASS
+    assert verdicts["starts on time, faults"].outcome is Outcome.PASS
 
 
 def test_who_was_silent_for_a_lease_is_lost() -> None:
