@@ -20,7 +20,7 @@ from hetuflow_agent.keeper.proc import stat_of
 from hetuflow_agent.logs import holes
 from hetuflow_agent.processes.command import Command
 from hetuflow_agent.processes.processes import Child
-from hetuflow_agent.runner import starting
+from hetuflow_agent.runner import runner as runners, starting
 from hetuflow_agent.runner.runner import OnStop
 from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_core.messages import (
@@ -473,6 +473,32 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
     # The event loop's pool of threads grows up to its bound.
     assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
     assert list(bench.workshop.data.instances.iterdir()) == []
+
+
+async def test_no_more_work_is_asked_for_or_begun_than_may_be(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drained, on a full disk, without a keeper, and once it stops."""
+    runner, data, processes = bench.runner, bench.workshop.data, bench.processes
+    assert (runner.free_slots(), runner.blocked()) == (50, False)
+    runner.take_work(False)
+    assert (runner.free_slots(), runner.blocked()) == (0, False)
+    runner.take_work(True)
+    with monkeypatch.context() as patched:
+        patched.setattr(data, "has_room", lambda: False)
+        assert (runner.free_slots(), runner.blocked()) == (0, True)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(processes), "connected", False)
+        assert (runner.free_slots(), runner.blocked()) == (0, True)
+    assert runner.free_slots() == 50
+    await runner.stop()
+    assert (runner.free_slots(), runner.accept([assignment_of(["true"])])) == (0, 0)
+
+
+def test_only_what_was_asked_about_and_is_neither_kept_nor_cancelled_is_no_longer_ours() -> None:
+    kept, cancelled, gone = (Held(uuid4(), uuid4()) for _ in range(3))
+    cancels = [Cancel(cancelled.instance_id, cancelled.token)]
+    assert runners._no_longer_ours([kept, cancelled, gone], [kept.instance_id], cancels) == [gone]
 
 
 async def test_another_in_our_place_costs_what_we_run_its_life(bench: Bench) -> None:
