@@ -205,6 +205,7 @@ class JobVersions:
     def __init__(self) -> None:
         # By job, version, and node of its flow.
         self._cached: OrderedDict[tuple[UUID, int, str | None], JobVersion] = OrderedDict()
+        self._latest: OrderedDict[UUID, JobVersion] = OrderedDict()
 
     async def find(
         self, database: Database, job_id: UUID, version: int, node: str | None = None
@@ -232,7 +233,15 @@ class JobVersions:
 
     def of(self, row: job_store.JobRow) -> JobVersion:
         """Return the version a row is of; whether the job is enabled is the row's to say."""
-        return self._cached.get((row.id, row.version, None)) or self._keep(from_row(row))
+        version = self._cached.get((row.id, row.version, None)) or self._keep(from_row(row))
+        self._latest[row.id] = version
+        if len(self._latest) > _MOST_CACHED:
+            self._latest.popitem(last=False)
+        return version
+
+    def latest(self, job_id: UUID) -> JobVersion | None:
+        """Return the version a job had when last read here; whatever is written by it has to look again."""
+        return self._latest.get(job_id)
 
     def _keep(self, version: JobVersion, node: str | None = None) -> JobVersion:
         self._cached[version.job_id, version.version, node] = version

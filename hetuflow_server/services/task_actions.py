@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -39,6 +40,7 @@ from hetuflow_server.store import (
     jobs as job_store,
     tasks as task_store,
 )
+from hetuflow_server.store.birth_transitions import JobChanged
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.deeds import kept_with_answer, note_after, note_change
 from hetuflow_server.store.records import NewInstance, NewTask
@@ -91,22 +93,40 @@ class TaskActions:
     async def _run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> Made:
         if not 1 <= len(requests) <= MOST_RUNS:
             raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
+        plain = all(request.idempotency_key is None and request.agent is None for request in requests)
+        known = self._versions.latest(job_id) if plain else None
+        if known is not None and principal.sees(known.namespace):
+            # What does not fit it, or no longer may be run, may fit the job as it is now.
+            with suppress(Invalid, JobChanged):
+                return await self._run_plain(known, self._new_tasks(known, requests, principal))
+        while True:
+            version = await self._current(principal, job_id)
+            new = self._new_tasks(version, requests, principal)
+            if not plain or version.spec.concurrency.key is not None:
+                return await self._run_in_steps(principal, version, requests, new)
+            with suppress(JobChanged):
+                return await self._run_plain(version, new)
+
+    async def _current(self, principal: Principal, job_id: UUID) -> JobVersion:
         async with self._database.reading(Lane.PLANNED) as connection:
             row = await job_store.job_by_id(connection, job_id)
         if row is None or not principal.sees(row.namespace):
             raise NotFound("There is no such job.", code="job.not_found")
         if not row.enabled:
             raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
-        version = self._versions.of(row)
+        return self._versions.of(row)
+
+    def _new_tasks(
+        self, version: JobVersion, requests: Sequence[RunRequest], principal: Principal
+    ) -> list[NewTask]:
         check(version, requests, self._clock.now())
-        new = [self._new_task(version, request, principal) for request in requests]
-        plain = all(request.idempotency_key is None and request.agent is None for request in requests)
-        if plain and version.spec.concurrency.key is None:
-            return await self._run_plain(version, new)
-        return await self._run_in_steps(principal, version, requests, new)
+        return [self._new_task(version, request, principal) for request in requests]
 
     async def _run_plain(self, version: JobVersion, new: list[NewTask]) -> Made:
-        """Create what was not there before and nothing holds, in one transaction of one round trip."""
+        """Create what was not there before and nothing holds, in one transaction of one round trip.
+
+        JobChanged: this is not, or no longer, the version that may be run.
+        """
         first = [first_instance(task, version, None) for task in new]
         # What is kept together with its answer is not there before that is.
         offer = self._offer(first[0]) if len(first) == 1 and not kept_with_answer() else None
@@ -114,11 +134,11 @@ class TaskActions:
             return await self._run_offered(version, new[0], first[0], offer)
         async with self._database.single(Lane.PLANNED) as connection:
             note_tasks(version, new)
-            made = Made(version, new, await birth_transitions.create(connection, new, first, last=True))
+            created_at = await birth_transitions.create_runs(connection, new, first)
         self._hints.give(arrivals(first))
         # Whoever waits for this is given it while the answer is put together, not after.
         await asyncio.sleep(0)
-        return made
+        return Made(version, new, created_at)
 
     async def _run_offered(
         self, version: JobVersion, task: NewTask, first: NewInstance, offer: Offer
@@ -126,10 +146,9 @@ class TaskActions:
         """Create what somebody waits for, as its own."""
         async with offer, self._database.single(Lane.PLANNED) as connection:
             note_tasks(version, [task])
-            made = await birth_transitions.create_reserved(connection, task, first, offer.recipient)
-            if made is None:
-                raise RuntimeError(f"the task {task.id} is there already")
-            created_at, offer.made = made
+            created_at, offer.made = await birth_transitions.create_reserved(
+                connection, task, first, offer.recipient
+            )
         for _ in range(_TURNS_TO_TELL):
             await asyncio.sleep(0)
         return Made(version, [task], {task.id: created_at})

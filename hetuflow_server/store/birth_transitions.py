@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import msgspec
+import psycopg
 
 from hetuflow_server.store.claim_transitions import RESERVATION, claimed, new_tokens
 from hetuflow_server.store.columns import transpose
@@ -14,11 +17,11 @@ from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.records import Claimed, NewInstance, NewTask, Recipient
 from hetuflow_server.store.work_leases import OF_NAMESPACE, lease_of_namespace
 
-_NEW_TASKS = """
+_TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
                         priority, fire_at, due_at, deadline_at, traceparent, created_by, backfill_id,
                         flow_run_id, flow_node, map_index, flow_context)
-SELECT id, namespace_id, job_id, job_version, schedule_id, retry_of, 'pending', params, priority,
+SELECT id, namespace_id, job_id, {job_version}, schedule_id, retry_of, 'pending', params, priority,
        fire_at, due_at, deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index,
        flow_context::jsonb
 FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id)s::uuid[],
@@ -30,6 +33,12 @@ FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id
   AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
        deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index, flow_context)
 ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
+_NEW_TASKS = _TASKS.format(job_version="job_version")
+# No task is without a version: if its job has changed, is disabled or gone, PostgreSQL refuses all of them.
+_NEW_RUNS = _TASKS.format(
+    job_version="""(SELECT j.version FROM sched_job j
+        WHERE j.id = n.job_id AND j.version = n.job_version AND j.enabled AND j.deleted_at IS NULL)"""
+)
 
 # Read with the rows it is for, so that a change of it counts for all that are made afterwards.
 _LEASE = f"""
@@ -82,7 +91,9 @@ _CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, condition="true", **_wait
 # Tasks and their first instances in one statement; a task that was there already gets none.
 _OF_NEW_TASKS = "n.task_id IN (SELECT id FROM task)"
 _FIRST_INSTANCES = _NEW_INSTANCES.format(keys="", condition=_OF_NEW_TASKS, **_waiting("n.held_reason"))
-_CREATE = f"WITH task AS ({_NEW_TASKS}), instance AS ({_FIRST_INSTANCES}) SELECT id, created_at FROM task"
+_CREATE = "WITH task AS ({tasks}), instance AS ({instances}) SELECT id, created_at FROM task"
+_CREATE_TASKS = _CREATE.format(tasks=_NEW_TASKS, instances=_FIRST_INSTANCES)
+_CREATE_RUNS = _CREATE.format(tasks=_NEW_RUNS, instances=_FIRST_INSTANCES)
 
 # The same with an owner from the beginning.
 _RESERVED_INSTANCES = _NEW_INSTANCES.format(
@@ -93,51 +104,68 @@ _RESERVED_INSTANCES = _NEW_INSTANCES.format(
        clock_timestamp(), greatest(clock_timestamp(), due_at) + %(reservation)s::interval""",
 )
 _CREATE_RESERVED = f"""
-WITH task AS ({_NEW_TASKS}),
+WITH task AS ({_NEW_RUNS}),
 instance AS ({_RESERVED_INSTANCES} RETURNING task_id, lease_ms, reserved_until)
 SELECT created_at, lease_ms, reserved_until FROM task JOIN instance ON task_id = id"""
 
 
-async def create(
-    connection: Connection,
-    tasks: Sequence[NewTask],
-    instances: Sequence[NewInstance],
-    *,
-    last: bool = False,
-) -> dict[UUID, datetime]:
-    """Insert tasks and their first instances; return those tasks that were not there already, and when.
+class JobChanged(Exception):
+    """The version of a run is not that of its job now, or the job may not be run."""
 
-    `last` commits with it, in one round trip, unless concurrency keys want more than one statement.
-    """
-    columns = {f"task.{name}": column for name, column in transpose(NewTask, tasks).items()}
+
+async def create(
+    connection: Connection, tasks: Sequence[NewTask], instances: Sequence[NewInstance]
+) -> dict[UUID, datetime]:
+    """Insert tasks and their first instances; return those tasks that were not there already, and when."""
     if not any(instance.concurrency_key for instance in instances):
-        created = await connection.exec_driver_sql(
-            _CREATE, columns | transpose(NewInstance, instances), last=last
-        )
-        return dict(created)
-    new: dict[UUID, datetime] = dict(await connection.exec_driver_sql(_NEW_TASKS, columns))
+        return dict(await connection.exec_driver_sql(_CREATE_TASKS, _columns(tasks, instances)))
+    new: dict[UUID, datetime] = dict(await connection.exec_driver_sql(_NEW_TASKS, _columns(tasks)))
     await create_instances(connection, [instance for instance in instances if instance.task_id in new])
     return new
 
 
+async def create_runs(
+    connection: Connection, tasks: Sequence[NewTask], instances: Sequence[NewInstance]
+) -> dict[UUID, datetime]:
+    """Insert tasks of the version a job has now, without keys, and commit; return when each was made.
+
+    Raises JobChanged if it is not the version, or the job may not be run.
+    """
+    with _refusals():
+        return dict(await connection.exec_driver_sql(_CREATE_RUNS, _columns(tasks, instances), last=True))
+
+
 async def create_reserved(
     connection: Connection, task: NewTask, instance: NewInstance, recipient: Recipient
-) -> tuple[datetime, Claimed] | None:
-    """Insert a task whose first instance is somebody's from the beginning, and commit.
+) -> tuple[datetime, Claimed]:
+    """Insert a run as `create_runs` does, whose first instance is somebody's from the beginning.
 
-    Returns when it was made and what its owner is given; None if it was there already. It takes no limits.
+    Returns when it was made and what its owner is given. It takes no limits.
     """
     token = new_tokens(1)[0]
-    parameters = {f"task.{name}": column for name, column in transpose(NewTask, [task]).items()}
-    parameters |= transpose(NewInstance, [instance])
+    parameters = _columns([task], [instance])
     parameters |= {"token": token, "reservation": RESERVATION, **recipient._asdict()}
-    made = (await connection.exec_driver_sql(_CREATE_RESERVED, parameters, last=True)).one_or_none()
-    if made is None:
-        return None
+    with _refusals():
+        made = (await connection.exec_driver_sql(_CREATE_RESERVED, parameters, last=True)).one()
     created_at, lease_ms, reserved_until = made
     params = msgspec.json.decode(task.params)
     given = claimed(instance, token, 1, reserved_until, lease_ms, params, task.traceparent, None, None)
     return created_at, given
+
+
+def _columns(tasks: Sequence[NewTask], instances: Sequence[NewInstance] | None = None) -> dict[str, Any]:
+    columns = {f"task.{name}": column for name, column in transpose(NewTask, tasks).items()}
+    return columns if instances is None else columns | transpose(NewInstance, instances)
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.errors.NotNullViolation as error:
+        if error.diag.column_name != "job_version":
+            raise
+        raise JobChanged from error
 
 
 async def create_instances(connection: Connection, instances: Sequence[NewInstance]) -> None:
