@@ -416,6 +416,17 @@ async def test_a_reservation_that_was_never_started_ends_with_its_time(engine: E
     assert (ended.instances[0].status, ended.instances[0].reason) == ("cancelled", "deadline")
 
 
+async def test_a_reservation_whose_time_is_over_cannot_be_started(engine: Engine) -> None:
+    """Also before the rescuer comes by: somebody else may be given it in that moment."""
+    one = engine.claim(await engine.task(), "reserved")
+    engine.rows.execute("UPDATE sched_task_instance SET reserved_until = now() - interval '1 s'")
+    async with engine.database.transaction() as connection:
+        assert await transitions.start(connection, [(one.instance, one.token)]) == set()
+    engine.rows.execute("UPDATE sched_task_instance SET reserved_until = now() + interval '1 hour'")
+    async with engine.database.transaction() as connection:
+        assert await transitions.start(connection, [(one.instance, one.token)]) == {one.instance}
+
+
 async def test_a_server_stopped_between_its_look_and_its_rescue_loses_nothing(engine: Engine) -> None:
     one = await engine.running(lease="10s")
     expire = "UPDATE sched_task_instance SET lease_until = now() - interval '1 s'"
