@@ -79,6 +79,11 @@ class JobVersion:
         return str(self.spec.on_lost)
 
     @property
+    def has_keys(self) -> bool:
+        """Whether its instances may have to wait for others of the same key."""
+        return self.spec.concurrency.key is not None
+
+    @property
     def is_flow(self) -> bool:
         return self.spec.flow is not None
 

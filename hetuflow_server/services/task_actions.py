@@ -93,16 +93,16 @@ class TaskActions:
     async def _run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> Made:
         if not 1 <= len(requests) <= MOST_RUNS:
             raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
-        plain = all(request.idempotency_key is None and request.agent is None for request in requests)
-        known = self._versions.latest(job_id) if plain else None
-        if known is not None and principal.sees(known.namespace):
+        bare = all(request.idempotency_key is None and request.agent is None for request in requests)
+        known = self._versions.latest(job_id)
+        if known is not None and bare and not known.has_keys and principal.sees(known.namespace):
             # What does not fit it, or no longer may be run, may fit the job as it is now.
             with suppress(Invalid, JobChanged):
                 return await self._run_plain(known, self._new_tasks(known, requests, principal))
         while True:
             version = await self._current(principal, job_id)
             new = self._new_tasks(version, requests, principal)
-            if not plain or version.spec.concurrency.key is not None:
+            if version.has_keys or not bare:
                 return await self._run_in_steps(principal, version, requests, new)
             with suppress(JobChanged):
                 return await self._run_plain(version, new)

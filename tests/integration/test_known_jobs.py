@@ -70,3 +70,16 @@ async def test_what_does_not_fit_the_version_that_is_known_may_fit_the_next(engi
     await engine.job("fits", run=deep, params={"a": {"b": 1}})
     with pytest.raises(Invalid):
         await engine.run(job, RunRequest(params={"a": 1}))
+
+
+async def test_a_job_that_is_known_may_have_keys_or_get_them(engine: Engine) -> None:
+    keyed = {"concurrency": {"key": "{{ params.who }}"}, "params": {"who": "a"}}
+    job = await engine.job("keyed", params={"who": "a"})
+    await engine.run(job)
+    await engine.job("keyed", **keyed)
+    for _ in range(2):
+        [task] = await engine.run(job)
+        assert [one.status for one in (await engine.task(task)).instances] == ["pending"]
+    assert len(await engine.claim()) == 2, "one without a key, one of the key"
+    [task] = await engine.run(job)
+    assert [one.held_reason for one in (await engine.task(task)).instances] == ["key"]
