@@ -37,11 +37,13 @@ def host(lone_server: System, tmp_path: Path) -> Iterator[Host]:
 
 
 def test_whoever_finishes_too_late_is_told_and_what_it_said_is_kept(host: Host, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
+    gate, runs = tmp_path / "gate", tmp_path / "runs"
     with Wire(host.server.url) as wire:
         host.agent(server_url=wire.url)
-        task = host.run(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 5", lease="4s", on_lost="continue")
-        wait_until(lambda: host.server.client.task(task.id).status == "running", timeout=30, what="its start")
+        script = f"touch {runs}; while [ ! -e {gate} ]; do sleep 0.05; done; exit 5"
+        task = host.run(script, lease="4s", on_lost="continue")
+        # Not its status: that is known before the agent is answered that it may start.
+        wait_until(runs.exists, timeout=30, what="its start")
         wire.cut()
         lost = wait_until(
             lambda: (found := host.server.client.task(task.id)).instances[0].status == "lost" and found,
