@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
@@ -64,6 +65,26 @@ def test_what_failed_may_be_sent_again_under_its_key(lone_server: System) -> Non
     tasks = [send(lone_server, f"/jobs/{job.id}/run", key, {}).json()["id"] for _ in range(2)]
     assert [str(task.id) for task in lone_server.client.tasks(job=job.name)] == [tasks[0]]
     assert tasks[0] == tasks[1]
+
+
+def test_a_run_of_a_job_that_has_changed_since_it_was_known_is_told_of_once(lone_server: System) -> None:
+    """The first try is refused by the database and undone; what is kept and written down is the second."""
+    job = lone_server.client.create_job(document())
+    for version in (2, 3):
+        lone_server.client.run_many(job.id, [RunRequest()])
+        lone_server.client.change_job(job.id, {"params": {"a": version}})
+        if version == 2:
+            key = uuid4().hex
+            made = [send(lone_server, f"/jobs/{job.id}/run", key, {}).json() for _ in range(2)]
+            assert made[0] == made[1]
+            assert made[0]["job_version"] == version
+        else:
+            lone_server.client.run_many(job.id, [RunRequest()])
+    tasks = sorted(task.job_version for task in lone_server.client.tasks(job=job.name))
+    assert tasks == [1, 2, 2, 3]
+    trail = lone_server.get(f"/api/v1/audit?target={job.name}&limit=100").json()["items"]
+    done = Counter(one["action"] for one in trail)
+    assert done == {"create_job": 1, "change_job": 2, "run_job": 1, "run_job_many": 3}
 
 
 def test_many_at_once_do_it_once(lone_server: System) -> None:

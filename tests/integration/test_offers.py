@@ -17,6 +17,7 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_server.services.askers import Asker, Dealt
 from hetuflow_server.store import birth_transitions, claim_transitions
 from hetuflow_server.store.claim_transitions import claimed_before
+from hetuflow_server.store.deeds import Deed, opened
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
 from tests.support.waiting import wait_until_async
 
@@ -126,6 +127,17 @@ async def test_what_nobody_who_waits_may_have_now_waits_itself(engine: Engine, w
     expected = "held" if what == "a flow" else "pending"
     assert [one.status for one in (await engine.task(task)).instances] == [expected]
     asking.cancel()
+
+
+async def test_what_is_kept_with_its_answer_is_given_to_nobody_before_that_is(engine: Engine) -> None:
+    job = await _met(engine)
+    asking = await _waiting(engine, who := asker(1))
+    deed = Deed(datetime.now(UTC), None, None, mutates=True, action="run_job", target="x")
+    with opened(deed):
+        async with engine.database.envelope(deed):
+            [task] = await engine.run(job)
+            assert not who.answer.done()
+    assert [one.task_id for one in (await asking).claimed] == [task]
 
 
 async def test_what_fails_to_be_made_leaves_who_waits_where_it_was(
