@@ -129,7 +129,8 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
     wanted = [
         instance_row(at=now - 1 * second, priority=900),
         instance_row(at=now - 9 * second, priority=500),
-        instance_row(at=now - 5 * second, priority=500),
+        # Made before the one it follows: the id decides between equals alone.
+        instance_row(at=now - 20 * second, due_at=now - 5 * second, priority=500),
         instance_row(at=now + 60 * second, priority=1000),
     ]
     with psycopg.connect(fresh_database_url) as connection:

@@ -427,6 +427,34 @@ async def test_a_reservation_whose_time_is_over_cannot_be_started(engine: Engine
         assert await transitions.start(connection, [(one.instance, one.token)]) == {one.instance}
 
 
+async def test_the_verbs_of_rescue_end_nothing_but_what_they_are_for(engine: Engine) -> None:
+    """Whatever somebody has seen before: a heartbeat or a claim may have come in between."""
+    running, reserved = await engine.running(), engine.claim(await engine.task(), "reserved")
+    waiting = await engine.task()
+    [pending] = [one.id for one in (await engine.actions.task(WHO, waiting)).instances]
+    engine.rows.execute(
+        "INSERT INTO sched_agent (id, name, status, session_id, registered_at, last_seen_at) "
+        "SELECT agent_id, 'of-rescue', 'online', session_id, now(), now() "
+        "FROM sched_task_instance WHERE id = %s",
+        [running.instance],
+    )
+
+    async def ended_by(verb: Any, *instances: UUID) -> set[UUID]:
+        async with engine.database.transaction() as connection:
+            endings = [Ending(one, None, InstanceStatus.LOST) for one in sorted(instances)]
+            return {one.id for one in await verb(connection, endings)}
+
+    every = (running.instance, reserved.instance, pending)
+    assert await ended_by(transitions.lose, *every) == set()
+    assert await ended_by(transitions.lose_orphaned, *every) == set()
+    assert await ended_by(transitions.cancel_unclaimed, running.instance, reserved.instance) == set()
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET lease_until = now() - interval '1 s' WHERE id = %s",
+        [running.instance],
+    )
+    assert await ended_by(transitions.lose, *every) == {running.instance}
+
+
 async def test_a_server_stopped_between_its_look_and_its_rescue_loses_nothing(engine: Engine) -> None:
     one = await engine.running(lease="10s")
     expire = "UPDATE sched_task_instance SET lease_until = now() - interval '1 s'"
