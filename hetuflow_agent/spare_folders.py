@@ -3,7 +3,7 @@
 ext4 gives no inode out again for minutes after its file was removed and searches past all of them for each
 new one, so an agent that makes and removes six files per short task ends up doing little else. A folder is
 used again only if it is as it was made once its files are emptied, and nothing of its task lives on that
-could still have one of them open.
+could still have one of them open. It stays where it is until another claim takes it, which renames it then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from hetuflow_agent.remains import Remains, remains_of
+from hetuflow_agent.remains import Remains, Seal, remains_of
 from hetuflow_agent.workdir import ClaimDirectory
 
 # Work that found no spare one so often came in numbers, and more of it may: then a stock is made for it.
@@ -53,7 +53,8 @@ class SpareFolders:
         self._stock = stock
         self._has_plenty = has_plenty
         self._numbers = count()
-        self._spares: deque[str] = deque()
+        # By where they are; the one that was put there last is taken first, for it is still in memory.
+        self._spares: dict[str, Seal] = {}
         self._missed = 0
         self._wanted_at = 0.0
         # Those of this life, wherever they are by now.
@@ -73,50 +74,64 @@ class SpareFolders:
             self._begin(asyncio.to_thread(self._sort_out, left))
 
     async def stop(self) -> None:
-        """They stay, for the next life."""
+        """They stay, for the next life, which finds them all in one place."""
         self._stopping.set()
         await asyncio.gather(*self._at_work)
+        await asyncio.to_thread(self._gather)
         self._spares.clear()
 
     async def settled(self) -> None:
         """Return when everything is made, or looked at, that is being."""
         await asyncio.gather(*self._at_work)
 
-    def take(self, directory: ClaimDirectory) -> bool:
-        """Whether a spare one is in its place now; if not, the caller makes one."""
-        self._wanted_at = time.monotonic()
-        try:
-            spare = self._spares.popleft()
-        except IndexError:
-            self._missed += 1
-            self._made += 1
-            if self._missed == _MANY:
-                self._begin(self._stock_up())
-            return False
-        try:
-            os.rename(spare, directory.path)  # noqa: PTH104  on the way of every task
-        except OSError:  # something is there already, or somebody removed the spare
-            self._spares.append(spare)
-            return False
-        return True
+    def take(self, directory: ClaimDirectory) -> Seal | None:
+        """Put a spare one in its place and tell its seal; None if the caller has to make one."""
+        self._wanted_at = now = time.monotonic()
+        # Of a claim that is over and comes again; whoever made it anew would take it from under our feet.
+        seal = self._spares.pop(directory.path, None)
+        if seal is None:
+            try:
+                spare, seal = self._spares.popitem()
+            except KeyError:
+                self._note_missing()
+                return None
+            try:
+                os.rename(spare, directory.path)  # noqa: PTH104  on the way of every task
+            except FileNotFoundError:  # somebody removed the spare, or everything
+                return None
+            except OSError:  # something is there already
+                self._spares[spare] = seal
+                return None
+        return seal.for_a_task_at(now)
 
     def offer(self, directory: ClaimDirectory, remains: Remains) -> bool:
         """Keep it for another claim if it can be had as new; False leaves it to be removed."""
         if not remains.as_made or len(self._spares) >= self._most:
             return False
-        spare = f"{self._folder}/{next(self._numbers)}"
         try:
             _empty_all(directory, remains)
-            os.rename(directory.path, spare)  # noqa: PTH104  as above
         except OSError:
             return False
-        self._spares.append(spare)
+        self._spares[directory.path] = remains.seal
         return True
 
     def replenish(self) -> None:
         """Make as many as are to be ready: not all are had back. Blocks, so it is for a thread."""
         while len(self._spares) < self._ready and self._make_one():
             pass
+
+    def _note_missing(self) -> None:
+        self._missed += 1
+        self._made += 1
+        if self._missed == _MANY:
+            self._begin(self._stock_up())
+
+    def _gather(self) -> None:
+        """After a life that ended otherwise, nobody could tell them from folders that are still in use."""
+        for path in self._spares:
+            if os.path.dirname(path) != str(self._folder):  # noqa: PTH120  of hundreds, on the way out
+                with suppress(OSError):
+                    os.rename(path, f"{self._folder}/{next(self._numbers)}")  # noqa: PTH104  as above
 
     async def _stock_up(self) -> None:
         """For the next burst; what this one makes for itself counts."""
@@ -135,12 +150,12 @@ class SpareFolders:
         if self._stopping.is_set():
             return False
         self._made += 1
-        spare = f"{self._folder}/{next(self._numbers)}"
+        spare = ClaimDirectory(f"{self._folder}/{next(self._numbers)}")
         try:
-            ClaimDirectory(spare).make(parents=False)
+            spare.make(parents=False)
         except OSError:  # whoever needs one is told, when it is made for them
             return False
-        self._spares.append(spare)
+        self._spares[spare.path] = remains_of(spare).seal
         return True
 
     def _left(self) -> deque[str]:
@@ -161,19 +176,8 @@ class SpareFolders:
         """Have so many of these as spares, without those that somebody has changed."""
         while left and len(self._spares) < enough and not self._stopping.is_set():
             directory = ClaimDirectory(self._folder / left.popleft())
-            if self._is_as_new(directory):
-                self._spares.append(directory.path)
-            else:
+            if not self.offer(directory, remains_of(directory)):
                 directory.remove()
-
-    @staticmethod
-    def _is_as_new(directory: ClaimDirectory) -> bool:
-        remains = remains_of(directory)
-        try:
-            _empty_all(directory, remains)
-        except OSError:
-            return False
-        return remains.as_made
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._at_work.append(asyncio.create_task(work, name=self.name))

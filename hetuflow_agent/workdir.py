@@ -3,9 +3,9 @@
 DIR/lock                    held with flock by the agent that uses DIR; holds its pid
 DIR/records.jsonl           the journal and the outbox (see outbox.py)
 DIR/instances/ID-CLAIM/     one claim of an instance: work/ (where it runs), stdout, stderr, output,
-                            progress, script, secrets.json
+                            progress, script, secrets.json; after its end, emptied, until another takes it
 DIR/failed/ID-CLAIM/        what a failed attempt left, kept for a while (see kept_folders.py)
-DIR/spare/N/                a folder of a claim that is over, emptied for the next one (see spare_folders.py)
+DIR/spare/N/                an empty one that no claim has had in this life (see spare_folders.py)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -209,11 +209,12 @@ class DataDirectory:
                 else:
                     made.set_exception(fault)
 
-    def strays(self, wanted: set[str]) -> list[ClaimDirectory]:
-        """Folders of claims that nothing on record belongs to."""
+    def remove_strays(self, wanted: Container[str]) -> None:
+        """Folders of claims that nothing on record belongs to. Blocks, so it is for a thread."""
         with suppress(FileNotFoundError):
-            return [ClaimDirectory(path) for path in self.instances.iterdir() if path.name not in wanted]
-        return []
+            for path in self.instances.iterdir():
+                if path.name not in wanted:
+                    ClaimDirectory(path).remove()
 
     def has_room(self) -> bool:
         """Whether there is room for more work, as of a moment ago; the change is logged, not every look."""

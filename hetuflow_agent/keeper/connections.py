@@ -10,7 +10,8 @@ from typing import Final
 
 from hetuflow_agent.keeper import wire
 
-_READ: Final = 1024 * 1024
+# A larger buffer is asked of the kernel, and given back to it, for every message.
+_READ: Final = 64 * 1024
 _MOST_WAITING: Final = 256 * 1024 * 1024
 
 

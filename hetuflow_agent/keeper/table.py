@@ -58,6 +58,8 @@ class Table:
         self._boot_id = boot_id
         self._tasks = known
         self._by_pid: dict[int, Task] = {}
+        # Tasks that are not over.
+        self.running = sum(1 for task in known.values() if not task.over)
         # (when, order, key): look at that task then, unless its own `look_at` says otherwise by now.
         self._alarms: list[tuple[float, int, str]] = []
         self._order = count()
@@ -68,11 +70,6 @@ class Table:
         self.companion: Companion | None = None
         # Another such child: who ends what runs if we are killed.
         self.guard: Guard | None = None
-
-    @property
-    def running(self) -> int:
-        """Tasks that are not over."""
-        return sum(1 for task in self._tasks.values() if not task.over)
 
     def tasks(self) -> list[Task]:
         return list(self._tasks.values())
@@ -87,6 +84,7 @@ class Table:
                 continue
             task = Task(spec.key, Phase.WAITING, spec.marker, self._boot_id, spec, renewed_at=spec.renewed_at)
             self._tasks[spec.key] = task
+            self.running += 1
             fresh.append(task)
         if not fresh:
             return
@@ -248,7 +246,7 @@ class Table:
         self._by_pid[pid] = task
         self.news.note_begun(task.key, now)
         self._limits.impose(task, spec, pid)
-        self._watch(task, now)
+        self._look_at(task, self._next_look(task, spec, now, now))
 
     def _watch(self, task: Task, now: float) -> None:
         """Do what the time asks for, and arrange for the next look."""
@@ -343,6 +341,7 @@ class Table:
         self._leave(task)
 
     def _leave(self, task: Task) -> None:
+        self.running -= 1
         self.line.leave(task.key)
         self.news.note(task.key)
 

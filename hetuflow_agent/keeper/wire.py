@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,7 +60,9 @@ def framed(body: bytes) -> bytes:
 class Unpacker:
     """Bytes in, messages out; what is not whole yet waits."""
 
-    def __init__(self) -> None:
+    def __init__(self, read: Callable[[bytes], Any] = json.loads) -> None:
+        """`read`: what a frame holds; raises ValueError for what is no JSON."""
+        self._read = read
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
@@ -73,19 +75,18 @@ class Unpacker:
             end = _LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            found += _messages(bytes(self._buffer[_LENGTH.size : end]))
+            found += self._messages(bytes(self._buffer[_LENGTH.size : end]))
             del self._buffer[:end]
         return found
 
-
-def _messages(body: bytes) -> list[Message]:
-    try:
-        messages = json.loads(body)
-    except ValueError as error:
-        raise Garbled(str(error)) from error
-    if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
-        raise Garbled("not a list of messages")
-    return messages
+    def _messages(self, body: bytes) -> list[Message]:
+        try:
+            messages = self._read(body)
+        except ValueError as error:
+            raise Garbled(str(error)) from error
+        if not isinstance(messages, list) or not all(isinstance(each, dict) for each in messages):
+            raise Garbled("not a list of messages")
+        return messages
 
 
 class SocketPath:

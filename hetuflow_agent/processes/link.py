@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import structlog
@@ -66,7 +67,7 @@ class KeeperLink:
         self._session = session
         self._version = version
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._unpacker = wire.Unpacker()
+        self._unpacker = wire.Unpacker(_unpack)
         self._popen: subprocess.Popen[bytes] | None = None
         self._renewal_lock = threading.Lock()
         self._renewal: socket.socket | None = None
@@ -150,7 +151,7 @@ class KeeperLink:
                 self._streams = await asyncio.open_unix_connection(address)
         except OSError:
             return None
-        self._unpacker = wire.Unpacker()
+        self._unpacker = wire.Unpacker(_unpack)
         self.send([{"op": "hello", "session": self._session, "protocol": wire.PROTOCOL}])
         heard: list[wire.Message] | None = []
         with suppress(TimeoutError):
@@ -246,3 +247,11 @@ def _pack(messages: Sequence[wire.Message]) -> bytes:
         return wire.framed(msgspec.json.encode(messages))
     except UnicodeEncodeError:  # half of a character, out of a path or a variable
         return wire.pack(messages)
+
+
+def _unpack(body: bytes) -> Any:
+    """The same the other way; raises ValueError."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:  # half of a character, or garbage
+        return json.loads(body)

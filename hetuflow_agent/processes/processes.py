@@ -27,6 +27,9 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper"
 
 # Taken ahead it should be its turn within a part of this; another agent may have a slot.
 TURN_PATIENCE: Final = 0.5
+# What is to be forgotten waits for company: to hear of one costs the keeper as much as to hear of many.
+_FORGET_WITHIN: Final = 0.1
+_MANY_TO_FORGET: Final = 64
 _REVIVE_EVERY: Final = 2.0
 _GOODBYE: Final = 15.0
 _LAST_GRACE: Final = 2.0
@@ -104,6 +107,9 @@ class Processes:
         self._unclaimed: dict[str, Message] = {}
         self._boot_id = ""
         self._outgoing: list[Message] = []
+        # What the keeper need not remember, as soon as it is told anything else, or in a moment.
+        self._forgotten: list[str] = []
+        self._forgetting: asyncio.TimerHandle | None = None
         self._flush_planned = False
         self._listening: asyncio.Task[None] | None = None
         self._stopping = False
@@ -178,11 +184,16 @@ class Processes:
 
     def forget(self, key: UUID) -> None:
         """Its end is on record here; the keeper need not remember it."""
-        self._children.pop(str(key), None)
-        self.say({"op": "forget", "keys": [str(key)]})
+        name = str(key)
+        self._children.pop(name, None)
+        self._forgotten.append(name)
         if self._outdated and not self._children:
             # It ends if nothing came meanwhile, and the next one is of our version.
             self.say({"op": "quit"})
+        elif len(self._forgotten) >= _MANY_TO_FORGET:
+            self._plan_flush()
+        elif self._forgetting is None:
+            self._forgetting = asyncio.get_running_loop().call_later(_FORGET_WITHIN, self._flush)
 
     def renew(self, sent_at: float, *, stop: Sequence[UUID]) -> None:
         """Pass on when the last successful heartbeat was sent, and what it did not renew; from any thread."""
@@ -191,15 +202,26 @@ class Processes:
     def say(self, message: Message) -> None:
         """Have it sent, together with what else is said in this round of the event loop."""
         self._outgoing.append(message)
+        self._plan_flush()
+
+    def _plan_flush(self) -> None:
         if not self._flush_planned:
             self._flush_planned = True
             asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         self._flush_planned = False
-        if self._outgoing and self._link.connected:
-            messages, self._outgoing = self._outgoing, []
-            self._link.send(_together(messages))
+        if self._forgetting is not None:
+            self._forgetting.cancel()
+            self._forgetting = None
+        if not self._link.connected:
+            return
+        messages, self._outgoing = self._outgoing, []
+        forgotten, self._forgotten = self._forgotten, []
+        if forgotten:
+            messages = [{"op": "forget", "keys": forgotten}, *messages]
+        if messages:
+            self._link.send(messages)
 
     async def _connect(self) -> None:
         greeting = await self._link.connect()
@@ -254,7 +276,7 @@ class Processes:
         """Connect again and settle what became of everything; tries until it works."""
         await self._link.hang_up()
         # Requests are told again from what children remember; a stop of what was killed is moot.
-        self._outgoing = [message for message in self._outgoing if message["op"] == "forget"]
+        self._outgoing.clear()
         while not self._stopping:
             try:
                 await self._connect()
@@ -275,10 +297,3 @@ class Processes:
             else:
                 child.lose("keeper_lost")
         self.abandon_unclaimed()
-
-
-def _together(messages: Sequence[Message]) -> list[Message]:
-    """Many a `forget` is one."""
-    keys = [key for message in messages if message["op"] == "forget" for key in message["keys"]]
-    others = [message for message in messages if message["op"] != "forget"]
-    return [*others, {"op": "forget", "keys": keys}] if keys else others

@@ -15,6 +15,7 @@ from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT, Fence, fence
 from hetuflow_agent.outbox import JournalEntry
 from hetuflow_agent.processes.command import Instant
 from hetuflow_agent.processes.processes import Child
+from hetuflow_agent.remains import BROKEN
 from hetuflow_agent.runner.classify import Ending
 from hetuflow_agent.runner.slots import Slots, Waits
 from hetuflow_agent.runner.workshop import Workshop
@@ -45,6 +46,8 @@ class Course:
         self.clock = workshop.clock
         self.directory = folder or workshop.data.claim(assignment.instance_id, assignment.token)
         self.resumed = folder is not None
+        # Of the folder, if it was there before.
+        self.seal = BROKEN
         # The first reason somebody had to end it.
         self.ending: Ending | None = None
         self.came_at = self.renewed_at = workshop.clock.boottime()

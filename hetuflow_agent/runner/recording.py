@@ -24,7 +24,7 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         await drop(course)
         return
     assignment, workshop = course.assignment, course.workshop
-    remains = remains_of(course.directory) if course.deserted else None
+    remains = remains_of(course.directory, course.seal) if course.deserted else None
     verdict, output = await _collect(course, verdict, remains)
     ended = course.server_ms(course.child.ended if course.child is not None else None)
     finish = Finish(

@@ -50,9 +50,7 @@ class Recovery:
     async def start(self) -> None:
         kept = await self._take_up_claims()
         kept |= await self._take_up_results()
-        strays = await asyncio.to_thread(self._workshop.data.strays, kept)
-        for stray in strays:
-            await asyncio.to_thread(stray.remove)
+        await asyncio.to_thread(self._workshop.data.remove_strays, kept)
         abandoned = self._workshop.processes.abandon_unclaimed()
         if abandoned:
             log.warning("The keeper ran what is not on record; it is ended.", tasks=abandoned)

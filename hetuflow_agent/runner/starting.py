@@ -30,8 +30,11 @@ _COMMIT_AHEAD: Final = 1.0
 async def prepare(course: Course) -> None:
     workshop = course.workshop
     if not course.resumed:
-        if not workshop.spares.take(course.directory):
+        seal = workshop.spares.take(course.directory)
+        if seal is None:
             await workshop.data.make(course.directory)
+        else:
+            course.seal = seal
         workshop.shipper.follow(
             course.assignment.instance_id,
             course.assignment.token,

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
+
+# Only Linux has a clock that counts sleep; elsewhere a machine that slept renews its leases late.
+_BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -27,10 +30,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def boottime(self) -> float:
-        # Only Linux has a clock that counts sleep; elsewhere a machine that slept renews its leases late.
-        if hasattr(time, "CLOCK_BOOTTIME"):
-            return time.clock_gettime(time.CLOCK_BOOTTIME)
-        return time.monotonic()
+        return time.clock_gettime(_BOOTTIME)
 
     def monotonic(self) -> float:
         return time.monotonic()

@@ -44,6 +44,8 @@ from hetuflow_core.runtime.timers import Timers
 from tests.support import covered_keeper
 from tests.support.executors import host_settings
 
+SPARE_FOLDERS = 4
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _keepers_are_counted() -> Iterator[None]:
@@ -124,7 +126,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     """Everything an attempt needs, for up to 50 of them at once."""
     clock, rng = SystemClock(), random.Random(1)
     data, timers = DataDirectory(tmp_path / "data"), Timers(clock)
-    spares = SpareFolders(data.spare, most=4)
+    spares = SpareFolders(data.spare, most=SPARE_FOLDERS)
     processes = Processes(data.root, session=str(uuid4()), version="test", end_on_stop=True)
     outbox, desk, book, claims = Outbox(data.records), Desk(), LogBook(), Claims()
     kept = KeptFolders(

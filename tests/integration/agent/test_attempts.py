@@ -36,7 +36,7 @@ from hetuflow_core.messages import (
     SecretsFetched,
 )
 from hetuflow_core.states import InstanceStatus as Status
-from tests.integration.agent.conftest import Bench
+from tests.integration.agent.conftest import SPARE_FOLDERS, Bench
 from tests.support.assignments import TRACEPARENT, assignment_of
 from tests.support.waiting import wait_until_async
 
@@ -133,11 +133,10 @@ async def test_the_folder_of_work_that_said_nothing_serves_the_next_before_the_r
 ) -> None:
     silent, next_one = assignment_of(["true"]), assignment_of(script="pwd; exit 3")
     assert (await finish_of(bench, silent)).status is Status.SUCCEEDED
-    assert not bench.directory(silent).exists()
     assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [silent.token]
-    (spare,) = bench.workshop.data.spare.iterdir()
-    before = (spare / "stdout").stat().st_ino
+    before = (bench.directory(silent) / "stdout").stat().st_ino
     assert (await finish_of(bench, next_one)).exit_code == 3
+    assert not bench.directory(silent).exists()
     assert (bench.directory(next_one) / "stdout").stat().st_ino == before
     assert await bench.workshop.shipper.taken([silent.token]) == []
     assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [next_one.token]
@@ -153,8 +152,10 @@ async def test_the_folder_of_failed_work_is_kept_if_that_is_wanted(
     await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
     await bench.workshop.shipper.taken([assignment.token])
     folder = bench.directory(assignment)
-    assert not folder.exists()
     assert (bench.workshop.data.failed / folder.name / "work/left").exists() == kept
+    # Of work that went well it waits, emptied, for the next claim.
+    assert folder.exists() is not kept
+    assert [each.read_bytes() for each in folder.rglob("*") if each.is_file()] == ([] if kept else [b""] * 5)
 
 
 @pytest.mark.parametrize(
@@ -472,7 +473,8 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
     assert open_descriptors() <= descriptors + 1
     # The event loop's pool of threads grows up to its bound.
     assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
-    assert list(bench.workshop.data.instances.iterdir()) == []
+    left = [folder.name for folder in bench.workshop.data.instances.iterdir()]
+    assert len(left) == SPARE_FOLDERS, "no more than wait for the next claims"
 
 
 async def test_no_more_work_is_asked_for_or_begun_than_may_be(

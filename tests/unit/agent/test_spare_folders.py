@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_agent.remains import remains_of
+from hetuflow_agent.remains import Seal, remains_of
 from hetuflow_agent.spare_folders import SpareFolders
 from hetuflow_agent.workdir import TASK_FILES, ClaimDirectory
 
@@ -48,8 +48,8 @@ async def test_a_folder_is_used_again_as_new(shelf: Shelf) -> None:
     first.write_script("echo secret")
     before = inodes(first)
     assert shelf.offer(first)
-    assert not first.root.exists()
     assert shelf.spares.take(second)
+    assert not first.root.exists()
     assert inodes(second) == before
     assert [path.read_bytes() for path in second.root.iterdir() if path.is_file()] == [b""] * 5
     assert list(second.work.iterdir()) == []
@@ -81,22 +81,27 @@ def put_a_link_in_its_place(directory: ClaimDirectory) -> None:
     directory.output.symlink_to(directory.root.parent / "elsewhere")
 
 
+def take_the_work_away(directory: ClaimDirectory) -> None:
+    directory.work.rmdir()
+
+
 def take_one_away(directory: ClaimDirectory) -> None:
     directory.progress.unlink()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        leave_a_file,
-        leave_a_hidden_file,
-        open_to_others,
-        make_readable,
-        link_elsewhere,
-        put_a_link_in_its_place,
-        take_one_away,
-    ],
-)
+CHANGES = [
+    leave_a_file,
+    leave_a_hidden_file,
+    open_to_others,
+    make_readable,
+    link_elsewhere,
+    put_a_link_in_its_place,
+    take_one_away,
+    take_the_work_away,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 async def test_a_folder_that_was_changed_is_not_used_again(
     shelf: Shelf, change: Callable[[ClaimDirectory], None]
 ) -> None:
@@ -104,6 +109,76 @@ async def test_a_folder_that_was_changed_is_not_used_again(
     change(directory)
     assert not shelf.offer(directory)
     assert directory.root.exists()
+
+
+def settled(seal: Seal | None) -> Seal:
+    """As if it had been made long ago."""
+    assert seal is not None
+    return seal.for_a_task_at(seal.at + 60)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+async def test_a_change_shows_without_reading_the_folder(
+    shelf: Shelf, change: Callable[[ClaimDirectory], None]
+) -> None:
+    directory = shelf.made("a")
+    seal = settled(remains_of(directory).seal)
+    assert remains_of(directory, seal).as_made
+    change(directory)
+    assert not remains_of(directory, seal).as_made
+
+
+async def test_what_is_known_of_a_folder_is_not_read_again(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = shelf.made("a")
+    (directory.root / "stdout").write_text("said")
+    fresh = remains_of(directory).seal
+    looked: list[str] = []
+    monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or [])
+    assert remains_of(directory, settled(fresh)).sizes == {**dict.fromkeys(TASK_FILES, 0), "stdout": 4}
+    assert looked == []
+    remains_of(directory, fresh)
+    assert looked, "what came just before might have the same time"
+
+
+async def test_a_seal_lasts_as_long_as_nothing_changes(shelf: Shelf) -> None:
+    directory = shelf.made("a")
+    seal = remains_of(directory).seal
+    again = remains_of(directory, seal)
+    assert again.seal.at == seal.at, "else a folder that is used all the time were never trusted"
+    assert shelf.spares.offer(directory, again)
+    taken = shelf.spares.take(ClaimDirectory(shelf.root / "b"))
+    assert taken is not None
+    assert (taken.at, taken.trusted) == (seal.at, False)
+
+
+async def test_a_script_of_an_earlier_task_is_emptied_where_the_seal_holds(shelf: Shelf) -> None:
+    first = shelf.made("a")
+    first.write_script("echo first")
+    assert shelf.offer(first)
+    seal = settled(shelf.spares.take(second := ClaimDirectory(shelf.root / "b")))
+    second.write_script("echo second")
+    assert shelf.spares.offer(second, remains_of(second, seal))
+    assert shelf.spares.take(third := ClaimDirectory(shelf.root / "c"))
+    assert third.script.read_bytes() == b""
+
+
+async def test_a_claim_that_comes_again_has_its_own_folder_again(shelf: Shelf) -> None:
+    directory = shelf.made("a")
+    assert shelf.offer(directory)
+    assert shelf.spares.take(directory)
+    assert shelf.spares.take(ClaimDirectory(shelf.root / "b")) is None, "nobody else gets what is in use"
+    assert directory.root.exists()
+
+
+async def test_a_spare_that_somebody_removed_is_forgotten(shelf: Shelf) -> None:
+    gone, there = shelf.made("a"), shelf.made("b")
+    assert shelf.offer(there)
+    assert shelf.offer(gone)
+    gone.remove()
+    assert shelf.spares.take(ClaimDirectory(shelf.root / "c")) is None
+    assert shelf.spares.take(ClaimDirectory(shelf.root / "c"))
 
 
 async def test_no_more_are_kept_than_wanted(shelf: Shelf) -> None:
@@ -162,7 +237,7 @@ async def test_a_stock_is_made_once_many_were_missing(tmp_path: Path, *, has_ple
     assert list((tmp_path / "spare").iterdir()) == [], "work comes first"
     await spares.settled()
     assert len(list((tmp_path / "spare").iterdir())) == made
-    assert spares.take(wanted) is (made > 0)
+    assert (spares.take(wanted) is not None) is (made > 0)
     await spares.stop()
 
 
@@ -178,12 +253,13 @@ async def test_some_are_ready_from_the_start_and_again_once_they_are_gone(tmp_pa
     spares = SpareFolders(tmp_path / "spare", most=MOST, ready=2)
     await spares.start()
     claims = [ClaimDirectory(tmp_path / name) for name in "abc"]
-    assert [spares.take(one) for one in claims] == [True, True, False]
+    assert [spares.take(one) is not None for one in claims] == [True, True, False]
     assert all({path.name for path in one.root.iterdir()} == {"work", *TASK_FILES} for one in claims[:2])
     spares.replenish()
     spares.replenish()
     assert [path.name for path in (tmp_path / "spare").iterdir()] != []
-    assert [spares.take(claims[2]), spares.take(ClaimDirectory(tmp_path / "d"))] == [True, True]
+    assert spares.take(claims[2])
+    assert spares.take(ClaimDirectory(tmp_path / "d"))
     assert not spares.take(ClaimDirectory(tmp_path / "e")), "no more than are to be ready"
     await spares.stop()
     spares.replenish()
