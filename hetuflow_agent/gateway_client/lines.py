@@ -15,6 +15,7 @@ from hetuflow_agent.gateway_client.correspondent import (
     Correspondent,
     Said,
 )
+from hetuflow_agent.gateway_client.whole_requests import WholeRequests
 from hetuflow_core.messages import GATEWAY_PATH
 
 
@@ -47,6 +48,7 @@ class StraightLine:
             ssl_context=correspondent.trust.context() if url.scheme == "https" else None,
             max_connections=MOST_CONNECTIONS,
             keepalive_expiry=KEEPALIVE,
+            network_backend=WholeRequests(),
         )
 
     async def post(self, path: str, content: bytes, patience: float) -> Said:

@@ -104,6 +104,8 @@ class Task:
     # When the table looks at it next.
     look_at: float | None = None
     seen: dict[int, Stat] = field(default_factory=dict)
+    # Its last state, encoded, once it is written down.
+    last_words: str | None = None
 
     @property
     def over(self) -> bool:

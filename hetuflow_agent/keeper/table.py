@@ -65,7 +65,9 @@ class Table:
         self._order = count()
         self._renewed_at = 0.0
         self.line = Line()
-        self.news = News()
+        self.news = News(self.line)
+        # Whose end is not written down yet.
+        self._ended: list[Task] = []
         # A child that is no task: the agent itself, where the keeper is the first process.
         self.companion: Companion | None = None
         # Another such child: who ends what runs if we are killed.
@@ -148,18 +150,30 @@ class Table:
 
     def take_news(self, *, all_of_it: bool = False) -> list[str]:
         """The states that it is time to tell, or all that are new, encoded; written down before."""
+        self._write_ends_down()
         told: list[str] = []
         begun: list[str] = []
         for key in self.news.take(math.inf if all_of_it else self._clock.boottime()):
             task = self._tasks[key]
-            self._identify(task)
-            state = encode(task.state())
+            state = task.last_words
+            if state is None:
+                self._identify(task)
+                state = encode(task.state())
+                if task.phase is not Phase.WAITING:
+                    begun.append(state)
             told.append(state)
-            if task.phase is not Phase.WAITING:
-                begun.append(state)
         if begun:
             self._journal.note(begun)
         return told
+
+    def _write_ends_down(self) -> None:
+        """At once, though they may be told later: with us goes what nobody knows but we."""
+        if self._ended:
+            ended, self._ended = self._ended, []
+            words = [encode(task.state()) for task in ended]
+            for task, last_words in zip(ended, words, strict=True):
+                task.last_words = last_words
+            self._journal.note(words)
 
     def next_alarm(self) -> float:
         return self._alarms[0][0] if self._alarms else math.inf
@@ -342,6 +356,7 @@ class Table:
 
     def _leave(self, task: Task) -> None:
         self.running -= 1
+        self._ended.append(task)
         self.line.leave(task.key)
         self.news.note(task.key)
 

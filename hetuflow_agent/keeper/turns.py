@@ -8,6 +8,8 @@ from typing import Final
 
 # While much happens the agent hears of it together: what one message costs it is as much as several tasks do.
 TOGETHER: Final = 0.01
+# While others wait in line for a slot, it is not the agent that they wait for.
+IN_A_BURST: Final = 0.025
 
 
 class Line:
@@ -28,6 +30,11 @@ class Line:
     def leave(self, key: str) -> None:
         self._holders.discard(key)
 
+    @property
+    def crowded(self) -> bool:
+        """Whether the next one is there already when a slot becomes free."""
+        return bool(self._waiting)
+
     def waits(self, key: str) -> bool:
         return key not in self._holders and key in self._waiting
 
@@ -46,7 +53,8 @@ class News:
     So a lone task waits for nobody, and of a short one the agent hears once.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, line: Line) -> None:
+        self._line = line
         self._told_at = -math.inf
         self._urgent: dict[str, None] = {}
         # When to tell that it runs, the earliest first.
@@ -55,8 +63,10 @@ class News:
     @property
     def at(self) -> float:
         """When there is something to tell."""
-        urgent = self._told_at + TOGETHER if self._urgent else math.inf
-        return min(urgent, next(iter(self._begun.values()), math.inf))
+        begun = next(iter(self._begun.values()), math.inf)
+        if not self._urgent:
+            return begun
+        return min(begun, self._told_at + (IN_A_BURST if self._line.crowded else TOGETHER))
 
     def note(self, key: str) -> None:
         self._begun.pop(key, None)

@@ -30,7 +30,7 @@ from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living
 from hetuflow_agent.keeper.record import Phase, Spec, Task
 from hetuflow_agent.keeper.table import Table
 from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
-from hetuflow_agent.keeper.turns import TOGETHER, News
+from hetuflow_agent.keeper.turns import IN_A_BURST, TOGETHER, Line, News
 from hetuflow_agent.processes import processes as handing_over
 from hetuflow_agent.processes.command import Command, Exit, exit_of
 from hetuflow_agent.processes.processes import Child, Processes
@@ -252,7 +252,7 @@ async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
 
 
 def test_an_end_is_told_at_once_and_many_together() -> None:
-    news = News()
+    news = News(Line())
     assert news.take(100.0) == []
     for key in ("short", "long", "forgotten"):
         news.note_begun(key, 100.0)
@@ -269,6 +269,22 @@ def test_an_end_is_told_at_once_and_many_together() -> None:
     news.note_begun("again", 200.0)
     assert news.take(200.0) == ["again"]
     assert news.at == math.inf
+
+
+def test_ends_wait_longer_for_one_another_while_others_wait_for_a_slot() -> None:
+    line = Line()
+    line.resize(1)
+    for key in ("first", "second"):
+        line.join(key)
+    news = News(line)
+    assert line.next() == "first"
+    news.note("a lone end")
+    assert news.take(100.0) == ["a lone end"], "it waits for nobody"
+    news.note("another")
+    assert news.at == pytest.approx(100.0 + IN_A_BURST)
+    line.leave("first")
+    assert line.next() == "second"
+    assert news.at == pytest.approx(100.0 + TOGETHER)
 
 
 async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent.keeper import journal as journals, spawning, wire
+from hetuflow_agent.keeper import journal as journals, spawning, turns, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
 from hetuflow_agent.keeper.journal import Journal
@@ -209,3 +209,22 @@ def test_half_a_line_that_a_full_disk_has_taken_spoils_no_other(
     journal.note([states[2]])
     journal.close()
     assert list(Journal(tmp_path / wire.JOURNAL_NAME).load()) == ["task-0", "task-2"]
+
+
+def test_an_end_is_written_down_though_it_is_told_later(
+    keeping: Keeping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TOGETHER", 3600.0)
+    for number in (1, 2):
+        task = keeping.begin(keeping.spec(f"exit {number}"))
+        keeping.until(lambda task=task: task.over)  # type: ignore[misc]  # the one of this turn
+        if number == 1:
+            assert len(keeping.table.take_news()) == 1
+    assert keeping.table.take_news() == [], "something was told just now"
+    left = Journal(keeping.journal._path).load()
+    assert [(one.phase, one.exit["exit_code"]) for one in left.values()] == [
+        (Phase.ENDED, 1),
+        (Phase.ENDED, 2),
+    ]
+    keeping.clock.ahead = 3601.0
+    assert len(keeping.table.take_news()) == 1
