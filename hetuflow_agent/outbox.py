@@ -9,7 +9,6 @@ journal only has to survive the process, not the machine (then the processes are
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -28,8 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.outbox"
 _MOST_ANSWERS: Final = 500
 
 
-@dataclass(frozen=True, slots=True)
-class JournalEntry:
+class JournalEntry(msgspec.Struct, frozen=True):
     """A claim under way; `started` once work began that only this process could tell the end of."""
 
     assignment: Assignment
@@ -37,8 +35,7 @@ class JournalEntry:
     started: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """A result on disk; `taken` once the server has answered it and only its log is still to be shipped."""
 
     finish: Finish

@@ -6,8 +6,9 @@ import os
 import stat
 import time
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+import msgspec
 
 from hetuflow_agent.workdir import SCRIPT, TASK_FILES, WORK, ClaimDirectory
 
@@ -19,8 +20,7 @@ _AS_MADE: Final = ({WORK, *TASK_FILES}, {WORK, SCRIPT, *TASK_FILES})
 _SETTLED: Final = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Seal:
+class Seal(msgspec.Struct, frozen=True):
     """By which one knows that nothing was put into a folder, or taken away, without reading it.
 
     `folder` is when its entries changed last, `work` when anything about the work directory did, in
@@ -37,14 +37,13 @@ class Seal:
     def for_a_task_at(self, now: float) -> Seal:
         """For one that begins to use the folder now; both are seconds of this machine's monotonic clock."""
         trusted = now - self.at > _SETTLED
-        return self if trusted is self.trusted else replace(self, trusted=trusted)
+        return self if trusted is self.trusted else msgspec.structs.replace(self, trusted=trusted)
 
 
 BROKEN: Final = Seal(0, 0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Remains:
+class Remains(msgspec.Struct, frozen=True):
     """`sizes`: of what is there for every task and still is what it was made, in bytes.
 
     `as_made`: with these emptied the folder would be as new. `seal`: as it is then.

@@ -96,13 +96,14 @@ class ServerClock:
 
     def _look(self, now: float) -> tuple[Sample, float] | None:
         """The best sample and the least the offset can be; the same for a moment, in which little drifts."""
+        if now < self._found_until:
+            return self._found
         with self._lock:
-            if now >= self._found_until:
-                # As of the end of that moment, when less is certain.
-                until = now + _MOMENT
-                chosen = best(self._samples, until)
-                self._found = None if chosen is None else (chosen, _least_offset(self._samples, until))
-                self._found_until = until
+            # As of the end of that moment, when less is certain.
+            until = now + _MOMENT
+            chosen = best(self._samples, until)
+            self._found = None if chosen is None else (chosen, _least_offset(self._samples, until))
+            self._found_until = until
             return self._found
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 from hetuflow_agent.workdir import OUTPUT, PROGRESS, ClaimDirectory
@@ -57,6 +58,7 @@ def marker_of(instance_id: object) -> str:
     return f"{INSTANCE_MARKER}={instance_id}"
 
 
+@lru_cache(maxsize=64)  # what comes together is often of one instant
 def _rfc3339(milliseconds: int) -> str:
     at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
+import msgspec
+
 from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.settings import HostSettings
 from hetuflow_agent.workdir import ClaimDirectory
@@ -34,8 +36,7 @@ class ExecutorHost:
     settings: HostSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """A program to run."""
 
     argv: Sequence[str]

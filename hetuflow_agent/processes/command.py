@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import msgspec
+
 from hetuflow_agent.keeper.record import Phase, Why
 from hetuflow_agent.keeper.wire import Message
 
@@ -83,9 +85,12 @@ class Failure:
     error: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Exit:
-    """How work ended: a process by an exit code or a signal, other work with a reason if it failed."""
+    """How work ended: a process by an exit code or a signal, other work with a reason if it failed.
+
+    Not frozen, which would make each of them at four times the cost.
+    """
 
     exit_code: int | None = None
     signal: int | None = None
@@ -115,8 +120,7 @@ class Exit:
         return not self.started and self.why in (Why.RECALLED, Why.KEEPER_STOPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class Instant:
+class Instant(msgspec.Struct, frozen=True):
     """A moment in the life of a process: on boottime while that boot lasts, else on the wall clock."""
 
     boottime: float | None

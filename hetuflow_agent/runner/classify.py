@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
+
+import msgspec
 
 from hetuflow_agent.processes.command import TOO_MUCH_OUTPUT, Exit, Failure
 from hetuflow_core.messages import Usage
@@ -29,8 +30,7 @@ class Ending(StrEnum):
     LIVENESS_FAILED = "liveness_failed"
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     status: InstanceStatus
     reason: str | None = None
     message: str | None = None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+from msgspec import structs
 
 from hetuflow_agent.runner.classify import Verdict
 from hetuflow_core.states import InstanceStatus
@@ -29,7 +30,9 @@ def collect_output(verdict: Verdict, file: Path) -> tuple[Verdict, dict[str, Any
         return verdict, read_output(file)
     except BadOutput as bad:
         if verdict.status in _GOOD_ENDS:
-            verdict = replace(verdict, status=InstanceStatus.FAILED, reason=bad.reason, message=str(bad))
+            verdict = structs.replace(
+                verdict, status=InstanceStatus.FAILED, reason=bad.reason, message=str(bad)
+            )
         return verdict, None
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, TypeVar
+
+from msgspec import structs
 
 from hetuflow_agent.remains import Remains, remains_of
 from hetuflow_agent.runner.artifacts import ArtifactFault
@@ -95,7 +96,9 @@ async def _take_outputs(course: Course, verdict: Verdict) -> Verdict:
     except ArtifactFault as fault:
         course.log.warning("Files of a task are not kept.", error=str(fault))
         if good:
-            return replace(verdict, status=InstanceStatus.FAILED, reason=fault.reason, message=str(fault))
+            return structs.replace(
+                verdict, status=InstanceStatus.FAILED, reason=fault.reason, message=str(fault)
+            )
     return verdict
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Final
 
-from msgspec.structs import replace as replace_run
+from msgspec import structs
 
 from hetuflow_agent.backoff import Backoff
 from hetuflow_agent.executors.environment import marker_of, task_environment
@@ -138,7 +137,7 @@ async def spawn(course: Course) -> bool:
         await end_unspawned(course)
         return False
     # From here on nobody but this process could tell how it ends.
-    await workshop.outbox.note(replace(course.entry(), started=True))
+    await workshop.outbox.note(structs.replace(course.entry(), started=True))
     course.started_at = workshop.server_clock.now_ms()
     course.execution = await executor.start(assignment, course.directory, environment)
     return True
@@ -156,7 +155,7 @@ def _with_values(course: Course) -> Assignment:
     assignment = course.assignment
     if not assignment.run.secrets:
         return assignment
-    return replace_run(assignment, run=with_secrets(assignment.run, course.secrets))
+    return structs.replace(assignment, run=with_secrets(assignment.run, course.secrets))
 
 
 def user_of(course: Course) -> TaskUser | None:
