@@ -62,7 +62,8 @@ class Capacity:
         }
         return Admission(
             frozenset(row.id for row, goes in zip(rows, admitted, strict=True) if not goes),
-            frozenset(key for key in keys if got[key] < wanted[key]),
+            # One of which something was returned has room: nobody would let go what is held for it.
+            frozenset(key for key in keys if got[key] < wanted[key] and not unused[key]),
         )
 
     async def hold_back(self, connection: Connection, keys: Iterable[Scope], prefetch: timedelta) -> int:

@@ -16,6 +16,7 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.store import transitions
 from hetuflow_server.store.records import Claimed, Ending
+from hetuflow_server.stream.hints import namespace_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on, overlaps
 from tests.support.waiting import wait_until_async
 
@@ -176,6 +177,31 @@ async def test_what_is_met_behind_a_full_key_does_not_keep_others_from_running(e
     got = [await engine.claim(most=5, seconds=5) for _ in range(2)]
     assert [len(claimed) for claimed in got] == [1, 1]
     assert engine.statuses().count("held") == 299
+
+
+async def test_a_key_that_another_limit_left_free_holds_nobody(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody takes the last of a limit between the look and the claim: the key is free again at once."""
+    await engine.limit("tool:x", 2)
+    job = await engine.job(limits=["tool:x"], concurrency={"key": "k"})
+    await engine.run(job, *[RunRequest()] * 3)
+    look, others = engine.capacity.room, [2]
+
+    async def overtaken(*arguments: Any) -> Any:
+        found = await look(*arguments)
+        engine.rows.execute("UPDATE sched_limit SET in_use = %s WHERE scope = 'tool:x'", others)
+        return found
+
+    monkeypatch.setattr(engine.capacity, "room", overtaken)
+    assert await engine.claim() == []
+    assert engine.statuses() == ["pending"] * 3, "nobody has the key, so nobody would give it back"
+    others[:] = [0]
+    engine.rows.execute("UPDATE sched_limit SET in_use = 0 WHERE scope = 'tool:x'")
+    engine.hints.give([namespace_topic(DEFAULT)])
+    assert len(await engine.claim()) == 1
+    assert sorted(engine.statuses()) == ["held", "held", "reserved"]
+    await engine.all_is_well()
 
 
 async def lost(engine: Engine, claimed: Claimed) -> None:
