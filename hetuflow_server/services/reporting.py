@@ -154,9 +154,8 @@ class Reporting:
         ended = await self._succeed([r for _, r in reports if r.status is InstanceStatus.SUCCEEDED])
         if len(ended) == len(reports):
             return [[_OK] * len(batch) for _, batch in batches]
-        # Named with several tokens, only one of which can be right: which one has to be looked up.
-        named = Counter(id_ for id_, _ in {(r.instance_id, r.token) for _, r in reports})
-        rest = [one for one in reports if one[1].instance_id not in ended or named[one[1].instance_id] > 1]
+        contested = _contested(reports)
+        rest = [one for one in reports if one[1].instance_id in contested or one[1].instance_id not in ended]
         stale = await self._end_apart(rest) if rest else set()
         return [
             [m.ReportOutcome.STALE if (r.instance_id, r.token) in stale else _OK for r in batch]
@@ -191,7 +190,8 @@ class Reporting:
         async with self._database.transaction(Lane.PLANNED) as connection:
             endings = [_ending(report) for _, report in reports]
             settled = await self._settler.settle(connection, endings, transitions.finish)
-            late = [one for one in reports if one[1].instance_id not in settled.ended]
+            ended = settled.ended - _contested(reports)
+            late = [one for one in reports if one[1].instance_id not in ended]
             stale = await self._keep_late(connection, late) if late else set()
         self._hints.give(settled.hints)
         return stale
@@ -212,6 +212,12 @@ class Reporting:
     def _late(self, report: m.Finish) -> tuple[UUID, UUID, UUID, str]:
         new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
         return new, report.instance_id, report.token, msgspec.json.encode(report).decode()
+
+
+def _contested(reports: Iterable[AgentFinish]) -> set[UUID]:
+    """Named with several tokens, only one of which can be right: which one has to be looked up."""
+    named = Counter(id_ for id_, _ in {(report.instance_id, report.token) for _, report in reports})
+    return {id_ for id_, tokens in named.items() if tokens > 1}
 
 
 def _apart(starts: Iterable[m.Start], finishes: Iterable[m.Finish]) -> bool:

@@ -6,7 +6,7 @@ Reservations that are given back unstarted go through here as well: both return 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import UUID
@@ -122,9 +122,8 @@ class Settler:
             _classified(
                 ending, live[ending.instance_id], task, versions[task.job_id, task.job_version, task.work]
             )
-            for ending in endings
-            if ending.instance_id in live
-            and (task := tasks.get(live[ending.instance_id].task_id)) is not None
+            for ending in _effective(endings, live)
+            if (task := tasks.get(live[ending.instance_id].task_id)) is not None
         ]
         ended = {one.id: one for one in await end(connection, known)}
         settled.ended.update(ended)
@@ -316,6 +315,20 @@ class Settler:
                 return Verdict(replace(change, reason=reason.value), None)
             case GiveUp():
                 return Verdict(change, None)
+
+
+def _effective(endings: Sequence[Ending], live: Mapping[UUID, LiveInstance]) -> Iterable[Ending]:
+    """One end of each that can be ended: the first that is told by whoever has it, or by no holder at all.
+
+    What is told twice within a transaction would be counted twice, and what somebody else tells beside the
+    holder would be judged as if it had ended it.
+    """
+    first: dict[UUID, Ending] = {}
+    for ending in endings:
+        instance = live.get(ending.instance_id)
+        if instance is not None and ending.token in {None, instance.token}:
+            first.setdefault(ending.instance_id, ending)
+    return first.values()
 
 
 def _ended_by_deadline(task: LockedTask) -> bool:

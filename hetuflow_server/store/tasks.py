@@ -53,6 +53,8 @@ class LiveInstance:
     placement_id: int
     lease_ms: int
     status: str
+    # Of whoever has claimed it.
+    token: UUID | None
     claim_no: int
     cancel_requested: bool
     concurrency_key: str | None
@@ -73,7 +75,7 @@ _LOCK_OF_INSTANCES = _LOCK.format(
 )
 
 _LIVE = """
-SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, claim_no,
+SELECT id, task_id, placement_id, coalesce(lease_ms, 0) AS lease_ms, status, token, claim_no,
        cancel_requested, concurrency_key, target_agent_id, slot
 FROM sched_task_instance WHERE {by} = ANY(%(ids)s::uuid[])"""
 

@@ -42,6 +42,9 @@ class Fleet:
         )
         return (await self.sessions.register(self.credential, asked)).agent_id
 
+    def session_of(self, name: str) -> UUID:
+        return self._sessions_of[name]
+
     def forget(self) -> None:
         """Ask the database about sessions again, which are believed for a moment."""
         self.sessions = AgentSessions(

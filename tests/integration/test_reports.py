@@ -1,0 +1,139 @@
+"""Reports of several at once: each is answered on its own, and only the holder of a claim ends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from msgspec import structs
+
+from hetuflow_core import ids, messages as m
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services.mailroom import Mailroom
+from hetuflow_server.services.reporting import Reporting
+from hetuflow_server.store import queue
+from hetuflow_server.store.database import Connection
+from hetuflow_server.store.records import Claimed
+from tests.support.claiming_engine import WHO, Engine, engine_on
+from tests.support.engine import Engine as Scheduling
+from tests.support.fleet import Fleet
+from tests.support.flows import Flows, work
+
+OK, STALE, CANCELLED = m.ReportOutcome.OK, m.ReportOutcome.STALE, m.ReportOutcome.CANCELLED
+FAILED, SUCCEEDED = InstanceStatus.FAILED, InstanceStatus.SUCCEEDED
+AGAIN = {"retry": {"max_attempts": 3, "delay": "10s"}}
+
+
+class Desk:
+    """Where the agent `a` reports."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine, self.fleet = engine, Fleet(engine)
+        clock = SystemClock()
+        mailroom = Mailroom(engine.database, engine.hints, self.fleet.sessions, clock)
+        self.reporting = Reporting(
+            engine.database, engine.hints, self.fleet.sessions, mailroom, engine.settler, clock
+        )
+
+    async def claimed(self, **spec: Any) -> Claimed:
+        await self.engine.run(await self.engine.job(**spec))
+        (claimed,) = await self.fleet.poll("a")
+        return claimed
+
+    async def report(self, *reports: m.Start | m.Finish) -> list[m.ReportOutcome]:
+        asked = m.Reports(self.fleet.session_of("a"), list(reports))
+        taken = await self.reporting.report(self.fleet.credential, asked)
+        return [result.outcome for result in taken.results]
+
+
+@pytest.fixture
+async def desk(fresh_database_url: str) -> AsyncIterator[Desk]:
+    async with engine_on(fresh_database_url) as engine:
+        desk = Desk(engine)
+        await desk.fleet.register("a", slots=9)
+        yield desk
+
+
+def start_of(one: Claimed) -> m.Start:
+    return m.Start(one.id, one.token)
+
+
+def end_of(one: Claimed, status: InstanceStatus = FAILED, **facts: Any) -> m.Finish:
+    return m.Finish(one.id, one.token, status, **facts)
+
+
+@pytest.mark.parametrize("right_first", [True, False])
+@pytest.mark.parametrize("status", [SUCCEEDED, FAILED])
+async def test_of_two_ends_told_together_the_holders_counts_and_the_other_is_late(
+    desk: Desk, status: InstanceStatus, *, right_first: bool
+) -> None:
+    """The former holder of a claim and its holder may well report within the same transaction."""
+    one = await desk.claimed(skip_exit_codes=[9], **AGAIN)
+    right = end_of(one, status, exit_code=1)
+    wrong = m.Finish(one.id, uuid4(), FAILED, exit_code=9)
+    told, outcomes = ([right, wrong], [OK, STALE]) if right_first else ([wrong, right], [STALE, OK])
+    assert await desk.report(*told) == outcomes
+    task = await desk.engine.task(one.task_id)
+    assert (task.status, task.exit_code) == ("waiting_retry" if status is FAILED else "succeeded", 1)
+    assert [late.exit_code for late in task.late_results] == [9]
+    assert await desk.report(*told) == outcomes, "told again, answered again"
+    await desk.engine.all_is_well()
+
+
+async def test_an_end_told_twice_at_once_is_one_end(scheduling: Scheduling) -> None:
+    """A request whose answer is late comes once more, and may share a transaction with itself."""
+    flows = Flows(scheduling)
+    run = await flows.start(work("a", map="{{ [1, 2] }}"), work("b", "a"))
+    one = scheduling.claim(ids.instance_of(flows.task(run, "a", 0)["id"], 1))
+    assert len((await scheduling.settle(one, one)).ended) == 1
+    assert flows.nodes(run)["a"] == "running", "one of its two items is still to come"
+    await flows.end(run, "a", index=1)
+    assert flows.live(run) == ["b"]
+
+
+async def test_a_start_told_again_of_what_was_cancelled_meanwhile_begins_nothing(desk: Desk) -> None:
+    one, other = await desk.claimed(), await desk.claimed()
+    assert await desk.report(start_of(one), start_of(other)) == [OK, OK]
+    await desk.engine.actions.cancel(WHO, one.task_id)
+    assert await desk.report(start_of(one), start_of(other)) == [CANCELLED, OK]
+    assert (await desk.engine.task(one.task_id)).status == "cancelled"
+    assert (await desk.engine.task(other.task_id)).status == "running"
+    assert await desk.report(start_of(one)) == [STALE]
+
+
+async def test_what_was_ended_between_the_look_and_the_end_is_not_begun(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await desk.claimed()
+    assert await desk.report(start_of(one)) == [OK]
+    await desk.engine.actions.cancel(WHO, one.task_id)
+    look = queue.look_up
+
+    async def ended_after_the_look(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Any:
+        found = await look(connection, held)
+        await desk.engine.finish(one, status=InstanceStatus.CANCELLED)
+        return found
+
+    monkeypatch.setattr(queue, "look_up", ended_after_the_look)
+    assert await desk.report(start_of(one)) == [STALE]
+
+
+async def test_what_is_cancelled_once_it_was_started_is_told_to_its_agent_like_any_other(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its start is committed and answered; another of the same batch has to be looked up."""
+    one = await desk.claimed()
+    forged = structs.replace(start_of(one), instance_id=uuid4())
+    look = queue.look_up
+
+    async def cancelled_before_the_look(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> Any:
+        await desk.engine.actions.cancel(WHO, one.task_id)
+        return await look(connection, held)
+
+    monkeypatch.setattr(queue, "look_up", cancelled_before_the_look)
+    assert await desk.report(start_of(one), forged) == [OK, STALE]
+    (live,) = (await desk.engine.task(one.task_id)).instances
+    assert (live.status, live.cancel_requested) == ("running", True)
