@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -22,6 +22,7 @@ from hetuflow_server.store import (
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.records import NewInstance
 from tests.support.rows import insert, instance_row
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 A, B = Scope(1, "tool:a"), Scope(1, "tool:b")
 JOB = uuid4()
@@ -112,6 +113,35 @@ async def test_lowering_leaves_what_is_taken_and_raising_lets_more_go(database: 
     assert in_use(rows) == {"tool:a": 4}
 
 
+async def test_a_limit_that_a_job_is_about_to_name_cannot_be_deleted_but_taken(
+    database: Database, rows: Any
+) -> None:
+    async with database.transaction() as connection:
+        await limits.create(connection, A, 5)
+    look = "SELECT scope FROM sched_limit WHERE scope = 'tool:a' FOR {} NOWAIT"
+    async with database.transaction() as connection:
+        assert await limits.defined(connection, 1, ["tool:a", "tool:b"]) == {"tool:a"}
+        with pytest.raises(psycopg.errors.LockNotAvailable):
+            rows.execute(look.format("UPDATE"))
+        assert rows.execute(look.format("NO KEY UPDATE")).fetchone() == ("tool:a",)
+
+
+async def test_people_see_and_change_the_limits_they_have_defined_alone(
+    database: Database, rows: Any
+) -> None:
+    """Not those that are counted for jobs and their keys."""
+    async with database.transaction() as connection:
+        await limits.create(connection, A, 5)
+        await limits.take(connection, {KEY: 1})
+        assert [one.name for one in await limits.list_limits(connection, limit=9)] == ["tool:a"]
+        assert await limits.count_limits(connection, None, 9) == 1
+        assert await limits.count_limits(connection, ["elsewhere"], 9) == 0
+        assert await limits.change(connection, KEY, 9) is None
+        assert not await limits.lock_for_deletion(connection, KEY)
+        await limits.delete(connection, KEY)
+    assert in_use(rows) == {KEY.name: 1, "tool:a": 0}
+
+
 async def test_an_aborted_transaction_takes_nothing(database: Database, rows: Any) -> None:
     async with database.transaction() as connection:
         await limits.create(connection, A, 1)
@@ -142,6 +172,50 @@ async def test_takers_in_any_order_neither_pass_the_max_nor_wait_in_a_ring(
     got = await asyncio.gather(*(turn([A, B, KEY] if n % 2 else [KEY, B, A]) for n in range(30)))
     assert sum(got) == 7
     assert in_use(rows) == {KEY.name: 1, "tool:a": 7, "tool:b": 7}
+
+
+@pytest.mark.parametrize("verb", [limits.take, limits.give_back])
+async def test_whoever_waits_for_a_limit_has_none_that_comes_behind_it(
+    database: Database, rows: Any, fresh_database_url: str, verb: Callable[..., Awaitable[Any]]
+) -> None:
+    async with database.transaction() as connection:
+        for scope in (A, B):
+            await limits.create(connection, scope, 7)
+
+    async def act() -> None:
+        async with database.transaction() as connection:
+            await verb(connection, {B: 1, A: 1})
+
+    with psycopg.connect(fresh_database_url) as rival:
+        rival.execute("SELECT FROM sched_limit WHERE scope = 'tool:a' FOR UPDATE")
+        acting = asyncio.create_task(act())
+        await wait_until_async(lambda: waits_for_lock(rows), what="the first of them to be waited for")
+        found = rows.execute("SELECT scope FROM sched_limit WHERE scope = 'tool:b' FOR UPDATE NOWAIT")
+        assert found.fetchone() == ("tool:b",)
+    await acting
+
+
+async def test_no_more_comes_back_than_was_taken(database: Database, rows: Any) -> None:
+    """Whatever has put the count wrong: the end of work must not fail for it."""
+    async with database.transaction() as connection:
+        await limits.create(connection, A, 3)
+        assert await limits.give_back(connection, {A: 2}) == {A: 3}
+    assert in_use(rows) == {"tool:a": 0}
+
+
+async def test_a_change_knows_what_it_changes(database: Database, rows: Any, fresh_database_url: str) -> None:
+    async with database.transaction() as connection:
+        await limits.create(connection, A, 5)
+
+    async def change() -> int | None:
+        async with database.transaction() as connection:
+            return await limits.change(connection, A, 9)
+
+    with psycopg.connect(fresh_database_url) as rival:
+        rival.execute("UPDATE sched_limit SET max = 7")
+        changing = asyncio.create_task(change())
+        await wait_until_async(lambda: waits_for_lock(rows), what="the other change to be waited for")
+    assert await changing == 7
 
 
 async def test_a_key_has_the_max_of_its_job(database: Database, rows: Any) -> None:

@@ -11,10 +11,12 @@ from uuid import uuid4
 import pytest
 
 from hetuflow_core.errors import Conflict, Invalid
+from hetuflow_core.limits import Scope
 from hetuflow_core.placement import Resources
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.store import transitions
+from hetuflow_server.store import limits, transitions
+from hetuflow_server.store.limits import OwnLimit
 from hetuflow_server.store.records import Claimed, Ending
 from hetuflow_server.stream.hints import namespace_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on, overlaps
@@ -105,7 +107,9 @@ async def test_lowering_and_raising_hold_from_now_on(engine: Engine) -> None:
     assert len(await engine.claim()) == 1
     waiting = asyncio.create_task(engine.claim(seconds=30))
     await asyncio.sleep(0)
-    await engine.limits.change(WHO, "default", "tool:x", 4)
+    with engine.hints.waiting([namespace_topic(DEFAULT)]) as waiter:
+        await engine.limits.change(WHO, "default", "tool:x", 4)
+        assert await waiter.wait(0)
     assert len(await waiting) == 3
     await engine.limits.change(WHO, "default", "tool:x", 0)
     assert await engine.claim() == []
@@ -169,6 +173,58 @@ async def test_a_key_may_have_room_for_several_and_follows_its_job(engine: Engin
     await engine.sweeper.run_once(DEFAULT)
     assert len(await engine.claim()) == 4, "a job that gives its concurrency up holds nothing back"
     await engine.all_is_well()
+
+
+async def test_a_job_that_gives_its_limit_up_keeps_nothing_of_what_waits_back(engine: Engine) -> None:
+    job = await engine.job("a", concurrency={"max": 1})
+    await engine.run(job, *[RunRequest()] * 3)
+    assert len(await engine.claim()) == 1
+    await engine.job("a")
+    engine.hints.give([namespace_topic(DEFAULT)])
+    assert len(await engine.claim()) == 2
+    await engine.all_is_well()
+
+
+async def test_a_job_that_raises_its_max_raises_its_own_keys_alone(engine: Engine) -> None:
+    for name in ("a", "b"):
+        await engine.run(await engine.job(name, concurrency={"key": "k"}), *[RunRequest()] * 3)
+    assert len(await engine.claim()) == 2
+    raised = await engine.job("a", concurrency={"key": "k", "max": 2})
+    await engine.sweeper.run_once(DEFAULT)
+    assert [one.job_id for one in await engine.claim()] == [raised]
+
+
+async def test_limits_of_a_job_are_locked_before_they_are_changed(engine: Engine) -> None:
+    """In the order in which everybody locks them, and its keys with them."""
+    await engine.limit("tool:x", 5)
+    await engine.run(await engine.job("a", limits=["tool:x"], concurrency={"key": "k"}))
+    await engine.claim()
+    async with engine.database.transaction() as connection:
+        await limits.lock(connection, [Scope(DEFAULT, "tool:x")], [OwnLimit(DEFAULT, "a", 2)])
+        free = engine.rows.execute("SELECT scope FROM sched_limit FOR UPDATE SKIP LOCKED").fetchall()
+    assert free == []
+    assert set(engine.in_use()) == {"job", "key", "tool"}
+
+
+async def test_a_limit_is_needed_by_jobs_of_its_namespace_that_are_still_there(engine: Engine) -> None:
+    engine.rows.execute("INSERT INTO sched_namespace (name) VALUES ('other')")
+    there = {"namespace": "other"}
+    documents = [
+        {"kind": "limit", "name": "tool:x", "max": 1, **there},
+        {"kind": "job", "name": "theirs", "run": {"command": ["true"]}, "limits": ["tool:x"], **there},
+    ]
+    await engine.applying.apply(WHO, documents, dry_run=False)
+    (theirs,), _ = await engine.applying.list_jobs(
+        WHO, namespace="other", name="theirs", after=None, limit=1, cap=1
+    )
+    (task,) = await engine.run(theirs.id)
+    await engine.limit("tool:x", 1)
+    await engine.limits.delete(WHO, "default", "tool:x")
+    await engine.actions.cancel(WHO, task)
+    with pytest.raises(Conflict, match="used by theirs"):
+        await engine.limits.delete(WHO, "other", "tool:x")
+    engine.rows.execute("UPDATE sched_job SET deleted_at = now() WHERE id = %s", [theirs.id])
+    await engine.limits.delete(WHO, "other", "tool:x")
 
 
 async def test_what_is_met_behind_a_full_key_does_not_keep_others_from_running(engine: Engine) -> None:
@@ -523,3 +579,21 @@ async def test_the_sweeper_mends_what_is_held_for_nothing(engine: Engine) -> Non
     await engine.sweeper.run_once(DEFAULT)
     assert engine.in_use() == {"job": 0}
     assert await engine.sweeper.look([DEFAULT]) == []
+
+
+async def test_the_sweeper_looks_at_keys_that_hold_nobody_and_at_what_a_lost_key_holds(
+    engine: Engine,
+) -> None:
+    await engine.run(await engine.job(concurrency={"key": "k"}), *[RunRequest()] * 2)
+    (claimed,) = await engine.claim()
+    engine.rows.execute("DELETE FROM sched_task_instance WHERE status = 'held'")
+    assert await engine.sweeper.look([DEFAULT]) == [DEFAULT], "it may be idle some day"
+    await engine.run(claimed.job_id)
+    engine.rows.execute("DELETE FROM sched_task_instance WHERE id = %s", [claimed.id])
+    engine.rows.execute("DELETE FROM sched_limit WHERE scope LIKE 'key:%%'")
+    assert engine.statuses() == ["held"]
+    assert await engine.sweeper.look([DEFAULT]) == [DEFAULT]
+    with engine.hints.waiting([namespace_topic(DEFAULT)]) as waiter:
+        await engine.sweeper.run_once(DEFAULT)
+        assert await waiter.wait(0)
+    assert engine.statuses() == ["pending"]

@@ -34,7 +34,7 @@ from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.log_chunks import ChunkRow, StreamLength
 from hetuflow_server.store.records import Ending
 from hetuflow_server.store.tasks import LockedTask
-from hetuflow_server.stream.hints import Hints, agent_topic
+from hetuflow_server.stream.hints import Hints, agent_topic, instance_topic
 from tests.support.roles import owner_of_everything
 from tests.support.waiting import wait_until_async, waits_for_lock
 
@@ -322,6 +322,20 @@ async def test_what_an_agent_holds_at_the_deadline_is_ended_and_fails(
     assert (ended.status, ended.reason, len(ended.instances)) == ("failed", "deadline", 1)
     assert ended.instances[0].status == ended_as
     assert ended.instances[0].reason == ("deadline" if ended_as is CANCELLED else None)
+
+
+async def test_whoever_follows_an_attempt_hears_that_it_has_ended(engine: Engine) -> None:
+    one, cancelled = await engine.running(), await engine.task()
+    (waiting,) = (await engine.actions.task(WHO, cancelled)).instances
+    with engine.hints.waiting([instance_topic(one.instance)]) as waiter:
+        async with engine.database.transaction() as connection:
+            ending = Ending(one.instance, one.token, FAILED)
+            settled = await engine.settler.settle(connection, [ending], transitions.finish)
+        engine.hints.give(settled.hints)
+        assert await waiter.wait(0)
+    with engine.hints.waiting([instance_topic(waiting.id)]) as waiter:
+        await engine.actions.cancel(WHO, cancelled)
+        assert await waiter.wait(0)
 
 
 async def test_what_succeeded_all_the_same_has_succeeded(engine: Engine) -> None:

@@ -63,6 +63,7 @@ def test_a_hundred_attempts_do_not_overflow() -> None:
         (LOST, 0, 1, Retry(timedelta(seconds=10))),
         (LOST, 2, 2, Retry(timedelta(seconds=20))),
         (FAILED, 1, 2, Retry(timedelta(seconds=10))),
+        (FAILED, 1, 3, Retry(timedelta(seconds=10))),
         (LOST, 0, 3, GiveUp(GiveUpReason.QUARANTINED)),
         (InstanceStatus.SUCCEEDED, 1, 0, GiveUp(GiveUpReason.FINAL)),
         (InstanceStatus.CANCELLED, 1, 0, GiveUp(GiveUpReason.FINAL)),
