@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -44,6 +45,8 @@ _LAST_MILLISECOND = 253_402_300_799_999
 _LONGEST_PROGRESS = 200
 # A little more than agents let through: JSON writes some characters longer than the task did.
 _MOST_OUTPUT = 512 * 1024
+# Not behind a backslash that is one itself.
+_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _OK = m.ReportOutcome.OK
 # In the order of the reports.
 Outcomes = list[m.ReportOutcome]
@@ -103,6 +106,7 @@ class Reporting:
             by_kind[type(report)].append(report)
         starts, releases, finishes = by_kind.values()
         _check(finishes)
+        finishes = [_storable(finish) for finish in finishes]
         ending = (session.id, finishes)
         released: Outcomes = []
         if starts and finishes and not releases and _apart(starts, finishes):
@@ -238,13 +242,30 @@ def _noted(one: m.Progress) -> ProgressNote:
 
 def _check(reports: Sequence[m.Finish]) -> None:
     for report in reports:
-        if report.output is not None and len(msgspec.json.encode(report.output)) > _MOST_OUTPUT:
-            raise Invalid(f"An output has at most {_MOST_OUTPUT} bytes.")
+        if report.output is not None:
+            encoded = msgspec.json.encode(report.output)
+            if len(encoded) > _MOST_OUTPUT:
+                raise Invalid(f"An output has at most {_MOST_OUTPUT} bytes.")
+            if _NUL_IN_JSON.search(encoded):
+                raise Invalid("An output holds no NUL character.")
         if report.status not in INSTANCE_TERMINAL:
             raise Invalid(f"An instance cannot finish as {report.status.value}.")
         for said in (report.started_at, report.finished_at):
             if said is not None and not 0 <= said <= _LAST_MILLISECOND:
                 raise Invalid(f"{said} is no time: times are milliseconds since 1970.")
+
+
+def _storable(report: m.Finish) -> m.Finish:
+    """Whatever a task says of its end, it has ended: what PostgreSQL does not store is made visible."""
+    if "\0" not in f"{report.reason}{report.message}":
+        return report
+    return msgspec.structs.replace(
+        report, reason=_without_nul(report.reason), message=_without_nul(report.message)
+    )
+
+
+def _without_nul(text: str | None) -> str | None:
+    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _ending(report: m.Finish) -> Ending:

@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from hetuflow_core import ids, messages as m
+from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.mailroom import Mailroom
@@ -137,3 +138,23 @@ async def test_what_is_cancelled_once_it_was_started_is_told_to_its_agent_like_a
     assert await desk.report(start_of(one), forged) == [OK, STALE]
     (live,) = (await desk.engine.task(one.task_id)).instances
     assert (live.status, live.cancel_requested) == ("running", True)
+
+
+async def test_what_a_task_says_of_its_end_keeps_nobody_from_ending(desk: Desk) -> None:
+    """An exception may have any text; PostgreSQL keeps none with a NUL."""
+    one, late, other = [await desk.claimed() for _ in range(3)]
+    await desk.engine.release(late)
+    told = [end_of(claim, message="a\0b", reason="\0") for claim in (one, late)]
+    assert await desk.report(*told, end_of(other)) == [OK, STALE, OK]
+    (ended,) = (await desk.engine.task(one.task_id)).instances
+    assert (ended.status, ended.reason, ended.message) == ("failed", "\ufffd", "a\ufffdb")
+    (kept,) = (await desk.engine.task(late.task_id)).late_results
+    assert kept.message == "a\ufffdb"
+
+
+async def test_an_output_with_a_nul_is_refused_and_one_that_speaks_of_it_is_not(desk: Desk) -> None:
+    one = await desk.claimed()
+    with pytest.raises(Invalid, match="NUL"):
+        await desk.report(end_of(one, SUCCEEDED, output={"a": ["\\\0"]}))
+    assert await desk.report(end_of(one, SUCCEEDED, output={"a": "\\u0000"})) == [OK]
+    assert (await desk.engine.task(one.task_id)).output == {"a": "\\u0000"}
