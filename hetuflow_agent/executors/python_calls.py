@@ -104,7 +104,13 @@ class FunctionCall:
         with suppress(OSError, ValueError, OutputLimit):
             self._streams.write("stderr", "".join(traceback.format_exception(error)))
         message = error.message if isinstance(error, Invalid) else f"{type(error).__name__}: {error}"
-        return Exit(exit_code=1, reason="exception", message=message[:_LONGEST_MESSAGE])
+        return Exit(exit_code=1, reason="exception", message=_readable(message[:_LONGEST_MESSAGE]))
+
+
+def _readable(message: str) -> str:
+    """An exception may say anything; no NUL and no half of a character can be sent or stored."""
+    whole = message.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return whole.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 class ThreadExecution:

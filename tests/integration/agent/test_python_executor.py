@@ -138,6 +138,13 @@ async def test_an_exception_is_a_failure_with_its_traceback(
     assert not directory.output.read_bytes()
 
 
+async def test_whatever_an_exception_says_its_end_can_be_told(
+    executor: PythonExecutor, directory: ClaimDirectory
+) -> None:
+    end = await call(executor, directory, "fail", message="a\0b\udc80c \N{GRINNING FACE}")
+    assert (end.exit_code, end.message) == (1, "ValueError: a\ufffdb\ufffdc \N{GRINNING FACE}")
+
+
 async def test_leaving_with_a_code_and_returning_nonsense(executor: PythonExecutor, tmp_path: Path) -> None:
     assert (await call(executor, claim_directory(tmp_path / "a"), "leave", code=7)).exit_code == 7
     end = await call(executor, claim_directory(tmp_path / "b"), "give_back_nonsense")
