@@ -130,9 +130,10 @@ class Settler:
         settled.hints.update(map(instance_topic, ended))
         changes, followers, over, nodes = [], [], [], []
         for ending in known:
-            if ending.instance_id in ended:
-                instance = live[ending.instance_id]
-                task = tasks[instance.task_id]
+            instance = live[ending.instance_id]
+            task = tasks[instance.task_id]
+            # What has ended stays as it is, whatever had left an instance of it behind.
+            if ending.instance_id in ended and task.finished_at is None:
                 version = versions[task.job_id, task.job_version, task.work]
                 outcome = await _outcome(connection, ending, instance, version)
                 verdict = self._judge(ending, outcome, task, instance, version)

@@ -29,7 +29,7 @@ from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store import log_chunks, queue, tasks as task_store, transitions
+from hetuflow_server.store import attempt_transitions, log_chunks, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.log_chunks import ChunkRow, StreamLength
 from hetuflow_server.store.records import Ending
@@ -441,6 +441,43 @@ async def test_a_reservation_whose_time_is_over_cannot_be_started(engine: Engine
         assert await transitions.start(connection, [(one.instance, one.token)]) == {one.instance}
 
 
+async def test_a_claim_that_was_given_back_is_as_if_nobody_had_had_it(engine: Engine) -> None:
+    owner = "token, agent_id, session_id, request_id"
+    times = "reserved_at, reserved_until, started_at, lease_until"
+    for status in ("reserved", "running"):
+        one = engine.claim(await engine.task(), status)
+        engine.rows.execute(
+            "UPDATE sched_task_instance SET reserved_at = now(), request_id = id WHERE id = %s",
+            [one.instance],
+        )
+        async with engine.database.transaction() as connection:
+            released = await engine.settler.release(connection, [(one.instance, one.token)])
+        assert released.ended == {one.instance}
+        row = engine.rows.execute(
+            f"SELECT status, {owner}, {times} FROM sched_task_instance WHERE id = %s", [one.instance]
+        ).fetchone()
+        assert row == ("pending", *[None] * 8)
+
+
+async def test_expired_reservations_are_released_by_their_owner_and_without_waiting(engine: Engine) -> None:
+    one, other = [engine.claim(await engine.task(), "reserved") for _ in range(2)]
+    in_time = engine.claim(await engine.task(), "reserved")
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET reserved_until = now() - interval '1 s' WHERE id <> %s",
+        [in_time.instance],
+    )
+
+    async def released(namespace_id: int) -> set[UUID]:
+        async with engine.database.transaction() as connection:
+            return (await engine.settler.release_expired(connection, namespace_id, 10)).ended
+
+    assert await released(77) == set()
+    with psycopg.connect(engine.url) as rival:
+        rival.execute("SELECT FROM sched_task_instance WHERE id = %s FOR UPDATE", [one.instance])
+        assert await released(1) == {other.instance}
+    assert await released(1) == {one.instance}
+
+
 async def test_the_verbs_of_rescue_end_nothing_but_what_they_are_for(engine: Engine) -> None:
     """Whatever somebody has seen before: a heartbeat or a claim may have come in between."""
     running, reserved = await engine.running(), engine.claim(await engine.task(), "reserved")
@@ -467,6 +504,33 @@ async def test_the_verbs_of_rescue_end_nothing_but_what_they_are_for(engine: Eng
         [running.instance],
     )
     assert await ended_by(transitions.lose, *every) == {running.instance}
+    expire = "UPDATE sched_task_instance SET reserved_until = now() - interval '1 s' WHERE id = %s"
+    engine.rows.execute(expire, [reserved.instance])
+    assert await ended_by(transitions.cancel_unclaimed, reserved.instance) == set(), "nobody wanted it to end"
+    hold = "UPDATE sched_task_instance SET status = 'held', held_reason = %s WHERE id = %s"
+    engine.rows.execute(hold, ["key", pending])
+    assert await ended_by(transitions.skip_waiting, reserved.instance, pending) == set()
+    engine.rows.execute(hold, ["queue", pending])
+    assert await ended_by(transitions.skip_waiting, reserved.instance, pending) == {pending}
+
+
+async def test_another_life_of_an_agent_frees_what_earlier_ones_had_not_begun(engine: Engine) -> None:
+    """The same life may register once more, and keeps everything."""
+    reserved, others = [engine.claim(await engine.task(), "reserved") for _ in range(2)]
+    running = engine.claim(await engine.task())
+    session = uuid4()
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET agent_id = %s, session_id = %s WHERE id = ANY(%s)",
+        [reserved.agent, session, [running.instance, reserved.instance]],
+    )
+
+    async def freed(by: UUID | None) -> set[UUID]:
+        async with engine.database.transaction() as connection:
+            return (await engine.settler.release_former_sessions(connection, reserved.agent, by)).ended
+
+    assert await freed(session) == set()
+    assert await freed(uuid4()) == {reserved.instance}
+    assert others.instance not in await freed(None), "somebody else's"
 
 
 async def test_a_server_stopped_between_its_look_and_its_rescue_loses_nothing(engine: Engine) -> None:
@@ -581,3 +645,53 @@ async def test_success_waits_for_whoever_has_the_task(engine: Engine) -> None:
     assert (await engine.actions.task(WHO, one.task)).finished_at is None
     assert (await engine.actions.task(WHO, other_one.task)).status == "running"
     assert await succeed(engine, one, other_one) == {other_one.instance}
+
+
+async def test_success_of_what_has_changed_hands_meanwhile_is_none(engine: Engine) -> None:
+    one = await engine.running()
+    with psycopg.connect(engine.url) as other:
+        other.execute("SELECT FROM sched_task WHERE id = %s FOR UPDATE", [one.task])
+        finishing = asyncio.create_task(succeed(engine, one))
+        await wait_until_async(lambda: waits_for_lock(engine.rows), what="the finish to wait for the task")
+        other.execute(
+            "UPDATE sched_task_instance SET token = gen_random_uuid() WHERE id = %s", [one.instance]
+        )
+    assert await finishing == set()
+    assert (await engine.actions.task(WHO, one.task)).status == "running"
+
+
+async def test_what_has_ended_is_never_written_again(engine: Engine) -> None:
+    """Whatever left an instance behind: only the doctor ends it."""
+    one, other = await engine.running(retry=RETRY), await engine.running(retry=RETRY)
+    engine.pass_deadline(one.task)
+    engine.rows.execute("UPDATE sched_task SET status = 'cancelled', finished_at = now()")
+    assert await succeed(engine, one) == set()
+    async with engine.database.transaction() as connection:
+        assert await transitions.mark_overdue(connection, [one.task]) == set()
+        await transitions.mark_overlapped(connection, [one.task])
+        await attempt_transitions.mark_to_end(connection, [one.task], attempt_transitions.TERMINATED)
+    assert (await engine.actions.task(WHO, one.task)).reason is None
+    ended = await engine.end(other, exit_code=1)
+    assert (ended.status, len(ended.instances)) == ("cancelled", 1), "nothing follows either"
+    assert (await engine.actions.task(WHO, one.task)).status == "cancelled"
+
+
+async def test_a_flow_begins_when_it_is_due_and_nothing_else_holds_it(engine: Engine) -> None:
+    [instance] = [one.id for one in (await engine.actions.task(WHO, await engine.task())).instances]
+    for held, due_in, begins in (("overlap", -1, False), ("flow", 3600, False), ("flow", -1, True)):
+        engine.rows.execute(
+            "UPDATE sched_task_instance SET status = 'held', held_reason = %s, lease_ms = NULL, "
+            "due_at = now() + %s * interval '1 s'",
+            [held, due_in],
+        )
+        async with engine.database.transaction() as connection:
+            assert await transitions.start_flow(connection, instance) is begins, (held, due_in)
+
+
+async def test_success_leaves_no_reason_of_what_was_wanted_before(engine: Engine) -> None:
+    one = await engine.running(deadline="1h")
+    engine.pass_deadline(one.task)
+    assert await engine.rescue() == 1
+    assert await succeed(engine, one) == {one.instance}
+    ended = await engine.actions.task(WHO, one.task)
+    assert (ended.status, ended.reason) == ("succeeded", None)
