@@ -12,7 +12,15 @@ import pytest
 
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints, Topic, agent_topic, namespace_topic
+from hetuflow_server.stream.hints import (
+    Hints,
+    Topic,
+    agent_topic,
+    daemons_topic,
+    events_topic,
+    head_topic,
+    namespace_topic,
+)
 from hetuflow_server.stream.relay import EVERYTHING, Relay
 from tests.support.waiting import wait_until_async
 
@@ -54,6 +62,17 @@ async def test_hints_reach_the_other_server_and_are_not_echoed(database_url: str
         there.hints.give([namespace_topic(8)])
         await wait_until_async(lambda: namespace_topic(8) in here.relayed, what="the answer")
         assert namespace_topic(7) not in here.relayed
+
+
+async def test_every_kind_of_news_reaches_the_other_server(database_url: str) -> None:
+    """A head as its namespace, for whoever is there knows nothing of it; agents as many as there are."""
+    agents = {agent_topic(uuid4()) for _ in range(300)}
+    async with serving(database_url) as here, serving(database_url) as there:
+        here.hints.give([head_topic(3, 5, 500), daemons_topic(4), *agents])
+        with psycopg.connect(database_url, autocommit=True) as application:
+            application.execute("SELECT hetuflow_emit('default', 'day.begun')")
+        wanted = {EVERYTHING, namespace_topic(3), daemons_topic(4), events_topic(1), *agents}
+        await wait_until_async(lambda: set(there.relayed) == wanted, timeout=20, what="all of it")
 
 
 async def test_a_lost_connection_is_opened_again_and_everything_looked_at(database_url: str) -> None:
