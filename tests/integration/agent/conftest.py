@@ -7,7 +7,7 @@ import os
 import random
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -17,6 +17,7 @@ import zstandard
 
 from hetuflow_agent.executors.environment import base_environment
 from hetuflow_agent.executors.interface import ExecutorHost
+from hetuflow_agent.executors.python import PythonExecutor
 from hetuflow_agent.executors.registry import load_executors
 from hetuflow_agent.gateway_client import Session
 from hetuflow_agent.kept_folders import KeptFolders
@@ -45,6 +46,7 @@ from tests.support import covered_keeper
 from tests.support.executors import host_settings
 
 SPARE_FOLDERS = 4
+_PYTHON_JOBS = Path(__file__).parents[2] / "support" / "pythonjobs"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -157,3 +159,13 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
             await part.start()
             stack.push_async_callback(part.stop)
         yield Bench(workshop, runner, desk, book, processes, kept)
+
+
+@pytest.fixture
+async def python_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    """For work inside the agent: the functions of `task_functions`."""
+    monkeypatch.syspath_prepend(str(_PYTHON_JOBS))
+    executor = PythonExecutor(ExecutorHost(host_settings(tmp_path, python_modules=("task_functions",))))
+    bench.runner._workshop = replace(bench.workshop, executors={"python": executor})
+    yield bench
+    await executor.stop()

@@ -2,33 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hetuflow_agent.executors.interface import ExecutorHost
-from hetuflow_agent.executors.python import PythonExecutor
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.executors import assignment_for, host_settings
+from tests.support.executors import assignment_for
 from tests.support.waiting import wait_until_async
-
-FOLDER = Path(__file__).parents[2] / "support" / "pythonjobs"
-
-
-@pytest.fixture
-async def python_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
-    monkeypatch.syspath_prepend(str(FOLDER))
-    executor = PythonExecutor(ExecutorHost(host_settings(tmp_path, python_modules=("task_functions",))))
-    bench.runner._workshop = replace(bench.workshop, executors={"python": executor})
-    yield bench
-    await executor.stop()
 
 
 def call(function: str, *, due_in_ms: int = -1_000, **kwargs: Any) -> Assignment:
