@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 
 from hetuflow_selftest.oracle.evidence import Histories, Run
 from hetuflow_selftest.oracle.fires import planned
@@ -76,11 +75,15 @@ def _apart(histories: Histories, name: str, unit: str, groups: dict[str, list[Ru
 
 def _overlaps(histories: Histories, key: str, runs: Iterable[Run]) -> Iterator[Anomaly]:
     tolerance = histories.facts["bounds"]["tolerance"]
-    ordered = sorted(runs, key=lambda run: run.started)
-    for earlier, later in pairwise(ordered):
-        if earlier.seen > later.started + tolerance and not _was_asleep(histories, earlier, later):
-            said = (
-                f"{key}: process {earlier.pid} lived until {earlier.seen:.2f} at least, "
-                f"process {later.pid} began at {later.started:.2f}"
-            )
-            yield Anomaly(said, later.started)
+    alive: list[Run] = []
+    for later in sorted(runs, key=lambda run: run.started):
+        # All of them, not the last alone: that one may be excused, or over, while another lives on.
+        alive = [run for run in alive if run.seen > later.started + tolerance]
+        for earlier in alive:
+            if not _was_asleep(histories, earlier, later):
+                said = (
+                    f"{key}: process {earlier.pid} lived until {earlier.seen:.2f} at least, "
+                    f"process {later.pid} began at {later.started:.2f}"
+                )
+                yield Anomaly(said, later.started)
+        alive.append(later)

@@ -289,3 +289,9 @@ def test_a_fault_without_its_sign_proves_nothing(fault: str, spoil: Spoil) -> No
     verdict = written.judged()[f"fault: {fault}"]
     assert verdict.outcome is Outcome.UNKNOWN, verdict.summary
     assert verdict.anomalies
+
+
+def test_what_is_known_of_a_fault_only_when_it_is_over_counts() -> None:
+    written = struck("cut-agent", felt=1)
+    del written.nemesis[0]["felt"]
+    assert written.judged()["fault: cut-agent"].outcome is Outcome.PASS

@@ -13,6 +13,7 @@ from hetuflow_selftest.oracle.calendar import fires
 from hetuflow_selftest.oracle.ids import scheduled_task
 from hetuflow_selftest.oracle.verdict import Outcome, overall
 from tests.support.bad_histories import ALSO, PLANTED, somebody_heard_of_is_lost
+from tests.support.hidden_faults import HIDDEN
 from tests.support.histories import (
     OFFSET,
     SCHEDULE,
@@ -39,7 +40,7 @@ def test_there_is_a_bad_history_for_every_verdict() -> None:
     assert {red for _, red, _ in PLANTED} == verdicts
 
 
-@pytest.mark.parametrize(("plant", "red", "said"), PLANTED)
+@pytest.mark.parametrize(("plant", "red", "said"), [*PLANTED, *HIDDEN])
 def test_what_is_planted_is_found_and_nothing_else(
     plant: Callable[[Written], None], red: str, said: str
 ) -> None:
@@ -79,6 +80,39 @@ def test_a_host_that_stood_still_ends_what_was_given_away_meanwhile(
     written = good()
     two_attempts_around_a_pause(written, began=began, seen=seen)
     assert written.judged()["no two attempts at once"].outcome is expected
+
+
+@pytest.mark.parametrize("told", [{"fault": "stop-agent"}, {"victim": "agent-3"}])
+def test_no_other_fault_and_no_other_host_excuses_two_attempts_at_once(told: dict[str, str]) -> None:
+    written = good()
+    two_attempts_around_a_pause(written, began=106.0, seen=107.5)
+    for record in written.nemesis[-2:]:
+        record.update(told)
+    assert written.judged()["no two attempts at once"].outcome is Outcome.FAIL
+
+
+def test_one_that_is_excused_hides_no_other() -> None:
+    """A third attempt begins when the host has woken up, where the first is still there."""
+    written = good()
+    two_attempts_around_a_pause(written, began=106.0, seen=107.5)
+    add_attempt(written, "run", 107.2, "run-3", "succeeded", agent="agent-2")
+    [anomaly] = written.judged()["no two attempts at once"].anomalies
+    assert "lived until 107.50 at least, process 7 began at 107.30" in anomaly.what
+
+
+def test_without_a_second_attempt_none_ran_beside_another() -> None:
+    """Faults that lose nothing are no reason to doubt; that nothing was there which could overlap is one."""
+    written = good()
+    written.payloads[:] = [
+        record for record in written.payloads if record["instance"] not in {"twice-0", "twice-1"}
+    ]
+    assert written.judged()["no two attempts at once"].outcome is Outcome.PASS
+    for row in written.rows("instance"):
+        row["slot"] = None
+    written.clients[:] = [record for record in written.clients if "overlap" not in record]
+    verdicts = written.judged()
+    assert verdicts["one life per slot of a daemon"].outcome is Outcome.UNKNOWN
+    assert verdicts["no overlap where none is allowed"].outcome is Outcome.UNKNOWN
 
 
 def test_nothing_to_look_at_is_no_pass() -> None:
