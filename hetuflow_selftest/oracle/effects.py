@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
+from math import inf
 from typing import Final
 
 from hetuflow_selftest.oracle.evidence import Histories, Run, Window
@@ -21,6 +22,8 @@ _WENT_ON = 6
 _NEXT_SIGN = 0.6
 # How long after the signal a process may still be at the end of something.
 _LAST_COMMIT = 0.5
+# With it a server is on record, which may be just after it is ready.
+_FIRST_HEARTBEAT = 3.0
 # Seconds that no slow line explains.
 _OFF = 15
 
@@ -50,13 +53,13 @@ def _verdict(histories: Histories, window: Window) -> Verdict:
 
 
 def _leader_changed(histories: Histories, window: Window) -> str | None:
-    """The victim led, another term came after it, and fires were made in that."""
+    """The victim led, another term came while the fault was there, and fires were made after that."""
     if window.facts.get("epoch") is None:
         return "the victim did not lead"
     later = [row for row in histories.rows("leader_term") if row["epoch"] > window.facts["epoch"]]
-    if not later:
-        return "nobody else has led"
-    took_over = min(row["committed_at"] for row in later)
+    took_over = min((row["committed_at"] for row in later), default=inf)
+    if took_over - histories.wall_minus_boottime > window.ended:
+        return "nobody else has led"  # or another fault made somebody
     if not any(row["created_at"] > took_over for row in histories.tasks.values() if row["schedule_id"]):
         return "nothing was generated afterwards"
     return None
@@ -83,10 +86,15 @@ def _line_of_server_cut(histories: Histories, window: Window) -> str | None:
     return "nothing was on the line" if not window.facts.get("felt") else _server_was_used(histories, window)
 
 
-def _all_restarted(histories: Histories, _: Window) -> str | None:
-    """Every address has had a process before and another one since."""
-    lives = Counter(row["url"] for row in histories.rows("server"))
-    return None if lives and min(lives.values()) > 1 else "a server was not replaced"
+def _all_restarted(histories: Histories, window: Window) -> str | None:
+    """At every address another process has begun meanwhile; other faults replace servers too."""
+    servers, offset = histories.rows("server"), histories.wall_minus_boottime
+    replaced = {
+        row["url"]
+        for row in servers
+        if window.began <= row["started_at"] - offset <= window.ended + _FIRST_HEARTBEAT
+    }
+    return None if replaced and replaced == {row["url"] for row in servers} else "a server was not replaced"
 
 
 def _task_was_hit(histories: Histories, window: Window) -> str | None:

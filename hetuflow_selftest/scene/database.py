@@ -62,7 +62,8 @@ SELECT epoch, holder::text, extract(epoch FROM at)::float AS noted_at,
     "leader_write": """
 SELECT w.server::text, w.what, extract(epoch FROM pg_xact_commit_timestamp(w.xmin))::float AS committed_at
 FROM selftest.leader_write w""",
-    "server": "SELECT id::text, url, hostname FROM sched_server",
+    "server": """
+SELECT id::text, url, hostname, extract(epoch FROM started_at)::float AS started_at FROM sched_server""",
     "late_report": "SELECT instance_id::text, token::text, report FROM sched_late_report",
     "flow_run": "SELECT id::text, status FROM sched_flow_run",
     "event": "SELECT id::text, name, key FROM sched_event",

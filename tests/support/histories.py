@@ -58,8 +58,8 @@ def good() -> Written:
     for number, second in enumerate(range(100, 120, 2)):
         add_fire(written, second, number)
     written.database += [
-        {"kind": "server", "id": "a", "url": FIRST},
-        {"kind": "server", "id": "b", "url": SECOND},
+        {"kind": "server", "id": "a", "url": FIRST, "started_at": OFFSET + 89},
+        {"kind": "server", "id": "b", "url": SECOND, "started_at": OFFSET + 89},
         {"kind": "leader_term", "epoch": 1, "holder": "a", "committed_at": OFFSET + 90},
         {"kind": "leader_term", "epoch": 2, "holder": "b", "committed_at": OFFSET + 109},
         leader_write(FIRST, 107.9),

@@ -25,6 +25,10 @@ def nobody_took_over(written: Written) -> None:
     written.drop(written.rows("leader_term")[1])
 
 
+def another_fault_made_one_take_over(written: Written) -> None:
+    written.rows("leader_term")[1]["committed_at"] = OFFSET + 115
+
+
 def nothing_was_generated_afterwards(written: Written) -> None:
     for task in written.rows("task"):
         task["created_at"] = OFFSET + 95
@@ -68,7 +72,8 @@ def killed_at_once(written: Written) -> Written:
 def restarts() -> Written:
     written = struck("restart-servers", victim="server-1, server-2")
     written.database += [
-        {"kind": "server", "id": id_, "url": url} for id_, url in (("c", FIRST), ("d", SECOND))
+        {"kind": "server", "id": id_, "url": url, "started_at": OFFSET + at}
+        for id_, url, at in (("c", FIRST, 106.0), ("d", SECOND, 112.5))
     ]
     return written
 
@@ -200,6 +205,17 @@ def of_the_start(**told: Any) -> Spoil:
     return spoil
 
 
+def others_began_before(written: Written) -> None:
+    """And nothing since the disk was full, as the victim."""
+    for record in written.proxy[-7:]:
+        record["at"] -= 5.0 if record["link"] == "agent-1" else 6.0
+
+
+def each_of_two_others_began_half_as_much(written: Written) -> None:
+    for record in written.proxy[-3:]:
+        record["link"] = "agent-3"
+
+
 # fault → (a history in which it was felt, and in which ways it might not have been)
 ON_THE_LINE = (nothing_ran, somebody_else, facts(felt=0))
 FELT: dict[str, tuple[Callable[[], Written], tuple[Spoil, ...]]] = {
@@ -208,6 +224,7 @@ FELT: dict[str, tuple[Callable[[], Written], tuple[Spoil, ...]]] = {
         (
             facts(epoch=None),
             nobody_took_over,
+            another_fault_made_one_take_over,
             nothing_was_generated_afterwards,
             everything_was_asked_for_by_hand,
         ),
@@ -237,11 +254,28 @@ FELT: dict[str, tuple[Callable[[], Written], tuple[Spoil, ...]]] = {
         lambda: struck("cut-server", victim="server-1", felt=1),
         (facts(felt=0), nothing_was_said, all_was_said_to(2)),
     ),
-    "restart-servers": (restarts, (lambda written: written.drop(written.rows("server")[-1]),)),
-    "kill-agent": (lambda: struck("kill-agent"), (nothing_ran, somebody_else, moved(40), moved(-10))),
+    "restart-servers": (
+        restarts,
+        (
+            lambda written: written.drop(written.rows("server")[-1]),
+            # Another fault has replaced it, before or later.
+            lambda written: written.rows("server")[-1].update(started_at=OFFSET + 103),
+            lambda written: written.rows("server")[-1].update(started_at=OFFSET + 118),
+            lambda written: written.database.clear(),
+        ),
+    ),
+    "kill-agent": (
+        lambda: struck("kill-agent"),
+        # By half a second: what runs has just ended, and said so.
+        (nothing_ran, somebody_else, moved(40), moved(-10), moved(0.5)),
+    ),
     "stop-agent": (lambda: struck("stop-agent"), (nothing_ran, somebody_else)),
     "stop-keeper": (lambda: struck("stop-keeper"), (nothing_ran, somebody_else)),
-    "kill-keeper": (kill_of_a_keeper, (facts(killed=0), it_survived, it_ended_by_itself, somebody_else)),
+    "kill-keeper": (
+        kill_of_a_keeper,
+        # By three: what was killed had been silent for long before.
+        (facts(killed=0), it_survived, it_ended_by_itself, somebody_else, moved(3)),
+    ),
     "pause-host": (host_that_slept, (it_survived, it_ended_by_itself, somebody_else)),
     "cut-agent": (lambda: struck("cut-agent", felt=1), ON_THE_LINE),
     "cut-agent-there": (lambda: struck("cut-agent-there", felt=1), ON_THE_LINE),
@@ -257,11 +291,24 @@ FELT: dict[str, tuple[Callable[[], Written], tuple[Spoil, ...]]] = {
     ),
     "fill-disk": (
         full_disk,
-        (works_on, had_not_begun_anything, everybody_stops, of_the_start(outcome="stale"), ended(108.0)),
+        (
+            works_on,
+            had_not_begun_anything,
+            everybody_stops,
+            of_the_start(outcome="stale"),
+            ended(108.0),
+            others_began_before,
+            each_of_two_others_began_half_as_much,
+        ),
     ),
     "step-clocks": (
         wrong_clock,
-        (of_what_was_said_last(agent_off=0.1), of_what_was_said_last(link="agent-2"), moved(10)),
+        (
+            of_what_was_said_last(agent_off=0.1),
+            of_what_was_said_last(link="agent-2"),
+            of_what_was_said_last(at=113.0),
+            moved(10),
+        ),
     ),
     "crash-postgres": (crash, (lambda written: written.observer.pop(), moved(-40), moved(10))),
     "pause-postgres": (
@@ -280,6 +327,21 @@ def test_every_fault_has_its_own_sign() -> None:
 def test_each_fault_can_be_felt(fault: str) -> None:
     verdict = FELT[fault][0]().judged()[f"fault: {fault}"]
     assert verdict.outcome is Outcome.PASS, verdict.summary
+
+
+@pytest.mark.parametrize(
+    ("fault", "change"),
+    [
+        ("step-clocks", of_what_was_said_last(agent_off=-30.0)),
+        # At the end of something when the signal came, and when all was over.
+        ("pause-postgres", lambda written: written.database.append(leader_write(FIRST, 104.5))),
+        ("pause-postgres", lambda written: written.database.append(leader_write(FIRST, 112.5))),
+    ],
+)
+def test_a_fault_is_felt_though_it_might_not_seem_so(fault: str, change: Spoil) -> None:
+    written = FELT[fault][0]()
+    change(written)
+    assert written.judged()[f"fault: {fault}"].outcome is Outcome.PASS
 
 
 @pytest.mark.parametrize(("fault", "spoil"), UNFELT)
