@@ -125,3 +125,12 @@ def test_a_long_stream_fills_a_request_and_leaves_room_for_the_other(tmp_path: P
         ("stdout", CHUNK_BYTES, CHUNK_BYTES),
         ("stderr", 0, 10),
     ]
+
+
+def test_a_file_that_is_cut_shorter_after_its_end_ends_there(log: ClaimLog) -> None:
+    """What somebody removed by hand is not waited for: the result waits for the log."""
+    write(log, b"x" * 100)
+    log.close()
+    os.truncate(log.directory.stream("stdout"), 40)
+    assert ship(log) == b"x" * 40
+    assert log.drained
