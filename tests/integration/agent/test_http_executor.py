@@ -140,7 +140,7 @@ async def test_a_redirect_to_another_origin_loses_the_credentials(directory: Cla
             options = {
                 "method": "POST",
                 "body": "x",
-                "headers": {"Authorization": "Bearer abc", "X-Kept": "1"},
+                "headers": {"Authorization": "Bearer abc", "X-Kept": "1", "Content-Type": "text/plain"},
             }
             await perform(directory, {**options, "url": f"{web.url}/"})
             await perform(directory, {**options, "url": f"{web.url}/see"})
@@ -151,6 +151,8 @@ async def test_a_redirect_to_another_origin_loses_the_credentials(directory: Cla
     seen = web.asked[-1]
     assert (seen.method, seen.path, seen.body) == ("GET", "/done", b"")
     assert seen.headers["authorization"] == "Bearer abc"
+    # It has no body any more to be of a type.
+    assert (asked.headers["content-type"], "content-type" in seen.headers) == ("text/plain", False)
 
 
 @pytest.mark.parametrize("location", ["http://a.example/x", "ftp://a.example/x", "file:///etc/passwd"])

@@ -128,3 +128,11 @@ def test_where_nothing_gives_room_back_that_is_known(tmp_path: Path, monkeypatch
 )
 def test_steps_fit_into_the_limit(limit: int | None, step: int) -> None:
     assert step_within(limit) == step
+
+
+def test_a_log_of_which_all_was_shipped_keeps_its_length_when_it_is_rolled_on(tmp_path: Path) -> None:
+    """Whoever writes goes on at its end, and offsets stay what they are."""
+    path = tmp_path / "log"
+    path.write_bytes(b"x" * 1_000)
+    assert roll_on(str(path), 1_000)
+    assert path.read_bytes() == bytes(1_000)

@@ -78,6 +78,20 @@ def test_nothing_to_mask_costs_nothing_and_waits_for_nothing(tmp_path: Path) -> 
     assert StreamTail("stdout", path).read(100) == b"hunter2"
 
 
+def test_occurrences_that_share_bytes_are_masked_whole() -> None:
+    assert Masking(values=["abab"]).cleaned("x ababab") == "x ******"
+
+
+def test_the_longest_beginning_of_a_value_is_held_back() -> None:
+    assert Masking(values=["abcd", "cdef"]).settled(b"xxabc") == 2
+    assert Masking(values=["cdef", "abcd"]).settled(b"xxabc") == 2
+
+
+def test_a_value_of_several_lines_is_held_back_though_a_line_has_ended() -> None:
+    """A private key, say, beside patterns that look at whole lines."""
+    assert Masking(["p=x"], values=["ab\ncd"]).settled(b"xxab\n") == 2
+
+
 def test_short_values_are_left_alone() -> None:
     assert not Masking(values=["abc", ""])
 
