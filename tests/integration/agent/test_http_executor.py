@@ -140,17 +140,24 @@ async def test_a_redirect_to_another_origin_loses_the_credentials(directory: Cla
             options = {
                 "method": "POST",
                 "body": "x",
-                "headers": {"Authorization": "Bearer abc", "X-Kept": "1", "Content-Type": "text/plain"},
+                "headers": {
+                    "Authorization": "Bearer abc",
+                    "X-Kept": "1",
+                    "X-Key": "s",
+                    "Content-Type": "text/plain",
+                },
+                # Of secrets, whatever they are called.
+                "private_headers": ["X-Key"],
             }
             await perform(directory, {**options, "url": f"{web.url}/"})
             await perform(directory, {**options, "url": f"{web.url}/see"})
     (asked,) = other.asked
     assert (asked.method, asked.body) == ("POST", b"x")
-    assert "authorization" not in asked.headers
+    assert not {"authorization", "x-key"} & asked.headers.keys()
     assert asked.headers["x-kept"] == "1"
     seen = web.asked[-1]
     assert (seen.method, seen.path, seen.body) == ("GET", "/done", b"")
-    assert seen.headers["authorization"] == "Bearer abc"
+    assert (seen.headers["authorization"], seen.headers["x-key"]) == ("Bearer abc", "s")
     # It has no body any more to be of a type.
     assert (asked.headers["content-type"], "content-type" in seen.headers) == ("text/plain", False)
 
@@ -162,6 +169,26 @@ def test_no_redirect_leads_out_of_tls_or_of_http(location: str) -> None:
     with pytest.raises(http._Failed, match="not followed from here") as refused:
         hop.next(302, location)
     assert refused.value.end.reason == "http_redirect"
+
+
+def test_a_header_of_the_job_takes_the_place_of_ours_however_it_is_written() -> None:
+    asked = http.HttpRequest("http://x", headers={"user-agent": "mine", "ACCEPT": "text/html"})
+    made = http._headers(asked, assignment_for("http", {}))
+    assert [(name, made[name]) for name in made if name.lower() in {"user-agent", "accept"}] == [
+        ("user-agent", "mine"),
+        ("ACCEPT", "text/html"),
+    ]
+
+
+async def test_what_may_be_connected_to_changes_with_the_settings(directory: ClaimDirectory) -> None:
+    executor = HttpExecutor(executor_host(directory.root, http_allow=LOCAL))
+    ends = []
+    with serving_web({"/": reply(200)}) as web:
+        for allow in (LOCAL, (), LOCAL):
+            executor.adapt(executor_host(directory.root, http_allow=allow))
+            execution = await executor.start(assignment_for("http", {"url": f"{web.url}/"}), directory, {})
+            ends.append((await execution.wait()).reason)
+    assert ends == [None, "http_address_refused", None]
 
 
 async def test_redirects_are_capped(directory: ClaimDirectory) -> None:

@@ -146,10 +146,32 @@ async def test_whatever_an_exception_says_its_end_can_be_told(
 
 
 async def test_leaving_with_a_code_and_returning_nonsense(executor: PythonExecutor, tmp_path: Path) -> None:
-    assert (await call(executor, claim_directory(tmp_path / "a"), "leave", code=7)).exit_code == 7
+    for code, seen in ((7, 7), (263, 7), (-1, 255)):  # as a process would be seen to leave
+        assert (
+            await call(executor, claim_directory(tmp_path / f"a{code}"), "leave", code=code)
+        ).exit_code == seen
     end = await call(executor, claim_directory(tmp_path / "b"), "give_back_nonsense")
     assert (end.exit_code, end.reason) == (1, "exception")
     assert "JSON" in str(end.message)
+
+
+async def test_who_gives_up_without_being_asked_to_has_failed(
+    executor: PythonExecutor, directory: ClaimDirectory
+) -> None:
+    end = await call(executor, directory, "give_up")
+    assert (end.exit_code, end.reason) == (1, "exception")
+
+
+async def test_a_daemon_may_write_without_end(executor: PythonExecutor, tmp_path: Path) -> None:
+    settings = host_settings(tmp_path, python_modules=(MODULE,), output_limit=2_000)
+    executor.adapt(ExecutorHost(settings))
+    ends = []
+    for slot in (None, 0):
+        directory = claim_directory(tmp_path / f"slot-{slot}")
+        options = {"function": f"{MODULE}:speak_async", "kwargs": {"who": "x" * 1_000}}
+        execution = await executor.start(assignment_for("python", options, slot=slot), directory, {})
+        ends.append((await execution.wait()).reason)
+    assert ends == ["output_limit", None]
 
 
 @pytest.mark.parametrize("function", ["chatter", "chatter_async"])

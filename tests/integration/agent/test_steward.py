@@ -97,6 +97,7 @@ async def test_told_to_stop_it_does_so_once_what_runs_has_ended(household: House
     assert told == {"stops": "when what runs has ended", "running": 2}
     await bench.desk.result_of(daemon.instance_id)
     await household.obey(CommandKind.RESUME)
+    assert bench.runner.free_slots() == 0
     household.steward.obey_status(AgentStatus.ONLINE)
     assert (bench.runner.free_slots(), household.stop_switch.requested) == (0, False)
     bench.runner.cancel([Cancel(task.instance_id, task.token)])

@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Barrier
 from typing import Any
 
-from hetuflow_core.client import TaskContext, current_task, task
+from hetuflow_core.client import TaskCancelled, TaskContext, current_task, task
 
 MEETING = Barrier(2)
 
@@ -83,6 +83,11 @@ def fail(message: str) -> None:
 @task
 def leave(code: int) -> None:
     sys.exit(code)
+
+
+@task
+def give_up() -> None:
+    raise TaskCancelled
 
 
 @task
