@@ -537,6 +537,8 @@ async def test_no_secret_is_told_beside_the_log(bench: Bench) -> None:
     assert str(finish.message).startswith("/none/******** cannot be started")
     finish = await finish_of(bench, telling)
     assert finish.output == {"a": ["********"], "********": 1}
+    # Of its progress a heartbeat may be telling just now, though it has said nothing.
+    assert bench.workshop.shipper.cleaned(telling.token, "hunter22") == "********"
 
 
 async def test_daemons_are_not_waited_for(bench: Bench) -> None:
