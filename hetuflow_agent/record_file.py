@@ -37,6 +37,8 @@ class RecordFile:
         # What goes with the next flush and who waits for it, and the one under way.
         self._unflushed: list[tuple[bytes, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
+        # How many have not heard yet that theirs is flushed: what is live does not have them before.
+        self._putting = 0
 
     def read(self) -> list[bytes]:
         """All whole lines; raises NoRecords or OSError."""
@@ -76,18 +78,25 @@ class RecordFile:
         self._size += len(data)
 
     async def put(self, line: bytes) -> None:
-        """Add it with what others put meanwhile; it survives the machine then. Raises OSError."""
+        """Add it with what others put meanwhile; it survives the machine then. Raises OSError.
+
+        Whoever awaits this has it among what is live before it awaits anything else.
+        """
         self._check_open()
         flushed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._unflushed.append((line, flushed))
         if self._flushing is None or self._flushing.done():
             self._flushing = asyncio.create_task(self._flush(), name="flush records")
-        await flushed
+        self._putting += 1
+        try:
+            await flushed
+        finally:
+            self._putting -= 1
 
     def tidy(self, *, idle: bool) -> None:
         """Begin anew if it is worth it; `idle` when nothing is of interest."""
         most = _IDLE_COMPACT_AT if idle else max(_COMPACT_AT, 4 * self._live_size)
-        if self._size > most and (self._flushing is None or self._flushing.done()):
+        if self._size > most and not self._putting and (self._flushing is None or self._flushing.done()):
             with suppress(OSError):  # the old one goes on
                 self._begin_anew()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
@@ -165,6 +166,23 @@ async def test_the_file_is_begun_anew_when_most_of_it_is_over(tmp_path: Path) ->
         (over, "after"),
     ]
     await again.stop()
+
+
+async def test_the_file_is_not_begun_anew_without_what_was_just_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever put it hears of the flush a turn later: until then only the old file has it."""
+    monkeypatch.setattr(record_file, "_IDLE_COMPACT_AT", 0)
+    path = tmp_path / "records.jsonl"
+    outbox = Outbox(path)
+    await outbox.start()
+    finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
+    put = asyncio.create_task(outbox.put(finish, "a"))
+    while not put.done():
+        outbox._file.tidy(idle=True)
+        await asyncio.sleep(0)
+    assert str(finish.token) in path.read_text()
+    await outbox.stop()
 
 
 async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tmp_path: Path) -> None:
