@@ -121,6 +121,14 @@ class TestWhereWorkWaits:
         crowd.slots.leave(own)
         assert crowd.called[-1] == behind
 
+    def test_commands_are_handed_over_again_once_nothing_of_our_own_works(self) -> None:
+        crowd = Crowd(1)
+        own = crowd.come(Waits.HERE)
+        commands = [crowd.come(Waits.AT_KEEPER) for _ in range(3)]
+        assert crowd.called == [own]
+        crowd.slots.leave(own)
+        assert crowd.called == [own, *commands]
+
     def test_a_command_for_an_instant_has_a_slot_of_its_own(self) -> None:
         crowd = Crowd(2)
         now, later, last = (
