@@ -240,6 +240,11 @@ def an_attempt_that_never_ended_overlaps(written: Written) -> None:
     records_of(written, "run-1")[-1].update(kind="told", at=105.6)
 
 
+def an_attempt_overlaps_whose_signs_came_in_another_order(written: Written) -> None:
+    an_attempt_that_never_ended_overlaps(written)
+    written.payloads.reverse()
+
+
 def an_attempt_lives_on_after_its_end(written: Written) -> None:
     add_attempt(written, "run", 105, "run-2", "lost")
     last = records_of(written, "run-1")[-1]
@@ -355,6 +360,11 @@ HIDDEN: list[tuple[Callable[[Written], None], str, str]] = [
     (it_started_late_once_all_had_recovered, "starts on time, calm", "due 114.00, started +1.60 s"),
     (the_third_attempt_overlaps_the_second, "no two attempts at once", "run: process 7 lived until 101.50"),
     (an_attempt_that_never_ended_overlaps, "no two attempts at once", "process 7 lived until 105.60"),
+    (
+        an_attempt_overlaps_whose_signs_came_in_another_order,
+        "no two attempts at once",
+        "process 7 lived until 105.60",
+    ),
     (an_attempt_lives_on_after_its_end, "no two attempts at once", "process 7 lived until 105.60"),
     (fires_overlap_where_one_waits, "no overlap where none is allowed", ": process 7 lived until 116.30"),
     (a_slot_lives_in_three, "one life per slot of a daemon", "process 7 lived until 107.40"),

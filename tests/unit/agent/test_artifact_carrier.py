@@ -83,6 +83,10 @@ async def test_outputs_are_kept_whole_piece_by_piece_also_when_answers_are_lost(
     store.failures = [Unanswered("gone")]
     await keep(store, work, "*.bin")
     assert store.files == {"large.bin": LARGE, "empty.bin": b""}
+    # What an earlier request has left there is gone on with.
+    store.files["large.bin"] = LARGE[:1_000]
+    await keep(store, work, "large.bin")
+    assert store.files["large.bin"] == LARGE
     # What is there already is not sent again.
     store.asked.clear()
     await keep(store, work, "large.bin")
