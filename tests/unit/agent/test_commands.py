@@ -10,18 +10,20 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from hetuflow_agent import commands
 from hetuflow_agent.commands import Commands, Done
 from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.outbox import Outbox
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core.agent_commands import AgentConfiguration, CommandKind
-from hetuflow_core.errors import DataDirectoryUnusable, Invalid
+from hetuflow_core.errors import DataDirectoryUnusable, DiskFull, Invalid
 from hetuflow_core.ids import EPOCH, new_id
 from hetuflow_core.messages import Acknowledgement, Acknowledgements, AcknowledgementsTaken, Command
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config import load_settings
 from hetuflow_core.runtime.timers import Timers
+from tests.support.waiting import wait_until_async
 
 
 class Wire:
@@ -121,6 +123,43 @@ async def test_what_cannot_be_done_is_said(bench: Bench) -> None:
     said = {answer.command_id: answer.error or "" for answer in bench.wire.sent}
     assert said[refused.id] == "No slots."
     assert "RuntimeError" in said[broken.id]
+
+
+async def test_answers_the_server_does_not_take_are_not_told_for_ever(bench: Bench) -> None:
+    """Nothing is held up by them: what it still waits for it asks for again."""
+    bench.wire.failures = [Invalid("This cannot be taken.")]
+    receive(bench.commands, Command(uuid4(), CommandKind.SHUTDOWN))
+    assert await bench.commands.run_once() == 1
+    assert bench.deeds.followed == ["shutdown"]
+    assert await bench.commands.run_once() == 0
+    assert bench.wire.sent == []
+
+
+async def test_no_more_is_answered_at_once_than_a_server_takes(bench: Bench) -> None:
+    receive(bench.commands, *(Command(uuid4(), CommandKind.SHUTDOWN) for _ in range(130)))
+    assert [await bench.commands.run_once() for _ in range(3)] == [100, 30, 0]
+
+
+async def test_what_cannot_be_written_down_is_answered_all_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def keep_answer(answer: Acknowledgement) -> None:
+        raise DiskFull("The disk is full.")
+
+    monkeypatch.setattr(bench.outbox, "keep_answer", keep_answer)
+    receive(bench.commands, Command(uuid4(), CommandKind.DRAIN))
+    assert await bench.commands.run_once() == 1
+    assert len(bench.wire.sent) == 1
+
+
+async def test_a_command_is_done_as_soon_as_it_comes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "_EVERY", 3_600.0)
+    waiting = bench.another_life()
+    await waiting.start()
+    waiting.receive([])
+    waiting.receive([Command(uuid4(), CommandKind.DRAIN)])
+    await wait_until_async(lambda: bench.wire.sent, timeout=10)
+    await waiting.stop()
 
 
 async def test_an_earlier_word_on_taking_work_that_comes_later_is_passed_over(bench: Bench) -> None:

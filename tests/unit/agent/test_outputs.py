@@ -133,3 +133,12 @@ def test_only_what_changed_is_told_and_again_until_it_was_heard(tmp_path: Path) 
     book.told([], set())
     file.write_text("10 a")
     assert book.changed({key: file}, lambda _, text: text) == [first]
+
+
+def test_what_is_told_of_progress_has_no_secrets_in_it(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
+    file.write_text("50 with hunter22\n")
+    found = ProgressBook().changed(
+        {(uuid4(), uuid4()): file}, lambda _, text: text.replace("hunter22", "***")
+    )
+    assert [one.message for one in found] == ["with ***"]
