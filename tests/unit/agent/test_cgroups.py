@@ -57,6 +57,16 @@ def test_a_task_gets_a_group_with_its_limits(tmp_path: Path) -> None:
     assert cgroups.settle("k")
 
 
+def test_memory_is_not_said_to_be_limited_where_its_controller_is_not_to_be_had(tmp_path: Path) -> None:
+    """Whoever hears so limits it by other means."""
+    cgroups = Cgroups(tmp_path, Path("/data"))
+    cgroups.enter()
+    cgroups.controllers = ("cpu",)
+    assert not cgroups.confine("k", 4711, memory=512 * 1024, cpu=1.5)
+    (group,) = tmp_path.glob("hetuflow-*/t-k")
+    assert {path.name for path in group.iterdir()} == {"cpu.max", "cgroup.procs"}
+
+
 def test_who_must_outlive_the_group_goes_back_to_where_the_keeper_came_from(tmp_path: Path) -> None:
     (tmp_path / "agent").mkdir()
     cgroups = Cgroups(tmp_path / "agent", Path("/data"))

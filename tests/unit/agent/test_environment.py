@@ -47,3 +47,10 @@ def test_a_task_is_told_who_it_is_and_a_job_cannot_forge_it() -> None:
         "TRACEPARENT": assignment.traceparent,
     }
     assert UUID(env["HETUFLOW_INSTANCE_ID"])
+
+
+def test_a_daemon_is_told_which_of_its_lives_it_is() -> None:
+    directory = ClaimDirectory(Path("/data/instances/x-1"))
+    for slot, told in ((0, "0"), (None, None)):
+        env = task_environment({}, assignment_of(["true"], slot=slot), directory)
+        assert env.get("HETUFLOW_SLOT") == told

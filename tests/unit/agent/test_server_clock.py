@@ -90,3 +90,21 @@ def test_a_clock_that_is_an_hour_off_changes_nothing() -> None:
         server.learn(clock.boottime(), clock.boottime(), NOON_MS)
         assert abs(server.boottime_reaching(NOON_MS + 1_000) - clock.boottime() - 1.0) < 0.002
         assert abs(server.now_ms() - NOON_MS) <= 1
+
+
+def test_a_better_answer_counts_from_the_moment_it_is_there() -> None:
+    clock = ManualClock(NOON, seconds=100.0)
+    server = ServerClock(clock)
+    server.learn(98.0, 100.0, NOON_MS)
+    assert server.now_ms() == NOON_MS + 1_000
+    server.learn(99.98, 100.0, NOON_MS)
+    assert server.now_ms() == NOON_MS + 10
+
+
+def test_what_is_certain_is_never_later_than_what_is_likely() -> None:
+    """The quickest answer may say less than a slower one says for certain."""
+    clock = ManualClock(NOON, seconds=100.0)
+    server = ServerClock(clock)
+    server.learn(99.9, 100.0, NOON_MS)
+    server.learn(99.8, 100.0, NOON_MS + 100)
+    assert server.boottime_of(NOON_MS) <= server.boottime_reaching(NOON_MS)

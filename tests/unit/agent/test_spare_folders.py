@@ -72,6 +72,13 @@ def make_readable(directory: ClaimDirectory) -> None:
     directory.stream("stdout").chmod(0o644)
 
 
+def give_away(directory: ClaimDirectory) -> None:
+    """As a task that runs as somebody else has it, who may have it open."""
+    if os.geteuid() != 0:
+        pytest.skip("only root may give files away")
+    os.chown(directory.output, 65_534, 65_534)
+
+
 def link_elsewhere(directory: ClaimDirectory) -> None:
     os.link(directory.output, directory.root.parent / "other name")
 
@@ -94,6 +101,7 @@ CHANGES = [
     leave_a_hidden_file,
     open_to_others,
     make_readable,
+    give_away,
     link_elsewhere,
     put_a_link_in_its_place,
     take_one_away,
