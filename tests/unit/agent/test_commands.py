@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -154,12 +155,18 @@ async def test_what_cannot_be_written_down_is_answered_all_the_same(
 
 async def test_a_command_is_done_as_soon_as_it_comes(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "_EVERY", 3_600.0)
-    waiting = bench.another_life()
+    timers, session = Timers(SystemClock()), Session(uuid4())
+    deeds, rng = bench.deeds.all(), random.Random(1)
+    waiting = Commands(bench.wire, session, bench.outbox, deeds, timers=timers, rng=rng)
+    await timers.start()
     await waiting.start()
-    waiting.receive([])
-    waiting.receive([Command(uuid4(), CommandKind.DRAIN)])
-    await wait_until_async(lambda: bench.wire.sent, timeout=10)
+    for number in (1, 2):
+        waiting.receive([Command(uuid4(), CommandKind.SHUTDOWN)])
+        await wait_until_async(lambda count=number: len(bench.wire.sent) == count, timeout=10)
+        for _ in range(20):
+            await asyncio.sleep(0)  # it looks once more, and then waits for long
     await waiting.stop()
+    await timers.stop()
 
 
 async def test_an_earlier_word_on_taking_work_that_comes_later_is_passed_over(bench: Bench) -> None:
