@@ -13,11 +13,11 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent import record_file
+from hetuflow_agent import outbox as outboxes, record_file
 from hetuflow_agent.outbox import JournalEntry, Outbox, _Ended
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
-from hetuflow_core.messages import Finish
+from hetuflow_core.messages import Acknowledgement, Finish
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
 from tests.support.assignments import assignment_of
@@ -108,17 +108,38 @@ async def test_results_stay_until_they_are_taken_and_shipped(tmp_path: Path) -> 
     await outbox.mark_taken([second.token])
     await outbox.stop()
 
+    # Each life begins the file anew with what it has found.
+    for _ in range(2):
+        again = Outbox(path)
+        await again.start()
+        assert await again.journal() == [JournalEntry(started, "c", started=True)]
+        assert [(found.finish, found.directory, found.taken) for found in await again.finished()] == [
+            (first, "a", False),
+            (second, "b", True),
+        ]
+        await again.stop()
     again = Outbox(path)
     await again.start()
-    assert await again.journal() == [JournalEntry(started, "c", started=True)]
-    assert [(found.finish, found.directory, found.taken) for found in await again.finished()] == [
-        (first, "a", False),
-        (second, "b", True),
-    ]
     await again.remove([first.token, second.token])
     assert await again.finished() == []
     await again.stop()
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_the_last_answers_to_commands_are_kept_over_every_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outboxes, "_MOST_ANSWERS", 3)
+    answers = [Acknowledgement(uuid4(), {"number": number}) for number in range(5)]
+    for number in range(3):
+        outbox = Outbox(tmp_path / "records.jsonl")
+        await outbox.start()
+        if number == 0:
+            for answer in answers:
+                await outbox.keep_answer(answer)
+        found = [await outbox.answer_to(answer.command_id) for answer in answers]
+        assert found == [None, None, *answers[2:]]
+        await outbox.stop()
 
 
 async def test_a_damaged_file_is_named(tmp_path: Path) -> None:
@@ -185,6 +206,58 @@ async def test_the_file_is_not_begun_anew_without_what_was_just_flushed(
     await outbox.stop()
 
 
+async def test_closing_waits_for_everything_that_was_put(tmp_path: Path) -> None:
+    """Also for what came while something else was being flushed."""
+    path = tmp_path / "records.jsonl"
+    outbox = Outbox(path)
+    await outbox.start()
+    finishes = [Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0) for _ in range(3)]
+    puts = []
+    for finish in finishes:
+        puts.append(asyncio.create_task(outbox.put(finish, "a")))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    await outbox.stop()
+    async with asyncio.timeout(10):
+        await asyncio.gather(*puts)
+    assert all(str(finish.token) in path.read_text() for finish in finishes)
+
+
+async def test_who_does_not_wait_any_more_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    outbox = Outbox(tmp_path / "records.jsonl")
+    await outbox.start()
+    first, second = (Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0) for _ in range(2))
+    gone, waiting = (asyncio.create_task(outbox.put(finish, "a")) for finish in (first, second))
+    await asyncio.sleep(0)
+    gone.cancel()
+    async with asyncio.timeout(10):
+        await waiting
+    assert [found.finish for found in await outbox.finished()] == [second]
+    await outbox.stop()
+
+
+async def test_a_new_file_is_on_the_disk_before_it_takes_the_place_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "records.jsonl"
+    outbox = Outbox(path)
+    await outbox.start()
+    finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
+    await outbox.put(finish, "a")
+    flushed: list[bool] = []
+    draft, sync = path.with_name("records.jsonl.new"), os.fdatasync
+
+    def note(descriptor: int) -> None:
+        sync(descriptor)
+        flushed.append(draft.exists() and str(finish.token) in draft.read_text())
+
+    monkeypatch.setattr(record_file.os, "fdatasync", note)
+    outbox._file._begin_anew()
+    assert flushed == [True]
+    assert str(finish.token) in path.read_text()
+    await outbox.stop()
+
+
 async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tmp_path: Path) -> None:
     outbox = Outbox(tmp_path / "records.jsonl")
     await outbox.start()
@@ -195,6 +268,8 @@ async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tm
     try:
         with pytest.raises(DiskFull, match="free some space"):
             await outbox.put(big, "a")
+        # What is not on the disk is not taken for it either.
+        assert [found.finish for found in await outbox.finished()] == [first]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
     await outbox.put(big, "a")

@@ -77,6 +77,42 @@ async def test_a_command_that_hangs_is_ended_with_its_children(bench: Bench, tmp
     await end(bench, assignment)
 
 
+async def test_nobody_is_asked_before_it_runs(bench: Bench, tmp_path: Path) -> None:
+    """A start is committed before the work is due; what has not begun is not dead."""
+    asked = tmp_path / "asked"
+    probe = Probe(
+        command=["sh", "-c", f"test -e {tmp_path}/alive && touch {asked}"],
+        interval_ms=50,
+        initial_delay_ms=300,
+        failure_threshold=1,
+    )
+    assignment = daemon(f"touch {tmp_path}/alive; exec sleep 600", liveness=probe)
+    assignment = msgspec.structs.replace(assignment, due_at=assignment.due_at + 900)
+    bench.runner.accept([assignment])
+    await wait_until_async(asked.exists, timeout=30)
+    assert bench.desk.finishes == {}
+    await end(bench, assignment)
+
+
+async def test_a_command_goes_with_the_daemon_it_is_asked_of(bench: Bench, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    probe = Probe(command=["sh", "-c", f"echo $$ > {pid}; exec sleep 600"], timeout_ms=600_000)
+    assignment = daemon("exec sleep 600", readiness=probe)
+    bench.runner.accept([assignment])
+    number = int(await wait_until_async(lambda: pid.exists() and pid.read_text().strip(), timeout=30))
+    await end(bench, assignment)
+    await wait_until_async(lambda: not Path(f"/proc/{number}").exists(), timeout=10)
+
+
+async def test_a_command_that_is_killed_says_no(bench: Bench) -> None:
+    probe = Probe(command=["sh", "-c", "kill -9 $$"], failure_threshold=1, **OFTEN)
+    assignment = daemon("exec sleep 600", readiness=probe)
+    bench.runner.accept([assignment])
+    await wait_until_async(lambda: bench.runner.readiness().values(), timeout=30)
+    assert list(bench.runner.readiness().values()) == [False]
+    await end(bench, assignment)
+
+
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
     """A server that answers with the status that is asked for, or with nonsense."""
