@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
@@ -94,3 +95,17 @@ async def test_what_was_not_due_when_it_came_commits_its_start(python_bench: Ben
     python_bench.runner.accept([later])
     assert (await python_bench.desk.result_of(later.instance_id)).status is Status.SUCCEEDED
     assert python_bench.desk.started == [later.instance_id]
+
+
+@pytest.mark.parametrize("function", ["wait_politely", "wait_async", "wait_deaf"])
+async def test_work_inside_the_agent_has_its_timeout(
+    python_bench: Bench, tmp_path: Path, function: str
+) -> None:
+    lasting = call(function, mark=str(tmp_path / "mark"), due_in_ms=100)
+    lasting = structs.replace(lasting, timeout_ms=300, kill_grace_ms=100)
+    python_bench.runner.accept([lasting])
+    finish = await python_bench.desk.result_of(lasting.instance_id)
+    assert (finish.status, finish.reason) == (Status.TIMED_OUT, None)
+    assert finish.started_at is not None
+    assert finish.finished_at is not None
+    assert finish.finished_at - finish.started_at >= 300
