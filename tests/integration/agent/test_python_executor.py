@@ -325,3 +325,11 @@ async def test_a_module_that_cannot_be_imported_is_said(
 def test_without_modules_the_executor_is_not_offered(tmp_path: Path) -> None:
     with pytest.raises(Unavailable):
         PythonExecutor(executor_host(tmp_path))
+
+
+async def test_a_module_that_is_not_listed_is_not_even_imported(executor: PythonExecutor) -> None:
+    """Whether it is brief is asked before anything else is."""
+    assignment = assignment_for("python", {"function": "antigravity:fly"})
+    with pytest.raises(Invalid, match=r"list it in agent\.python_modules"):
+        await executor.is_brief(assignment)
+    assert "antigravity" not in sys.modules
