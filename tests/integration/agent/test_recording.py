@@ -91,7 +91,7 @@ async def test_what_breaks_before_anything_has_begun_goes_back(
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(bench.workshop.data, "make", make)
-    monkeypatch.setattr(bench.workshop.spares, "take", lambda _: False)
+    monkeypatch.setattr(bench.workshop.spares, "take", lambda _: None)
     work = assignment_of(["true"])
     bench.runner.accept([work])
     await wait_until_async(lambda: not bench.runner.attempts())
