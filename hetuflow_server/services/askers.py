@@ -31,6 +31,8 @@ class Asker:
     free: int
     slots: int
     prefetch: timedelta
+    # What its agent is called.
+    name: str | None = None
     # What is left of the agent's resources, as it says itself; all of them if it does not.
     free_resources: Resources = field(default_factory=Resources)
     # What it has under way, by namespace, as it says itself.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -26,6 +26,13 @@ HIGHEST_PRIORITY: Final = 1_000
 _LONGEST_KEY: Final = 255
 
 
+class Holder(NamedTuple):
+    """Who has a task since it was made."""
+
+    agent: str | None
+    reserved_at: datetime
+
+
 @dataclass(frozen=True, slots=True)
 class Made:
     """What a request to run was answered with: new tasks, and those that an earlier one had made."""
@@ -34,6 +41,8 @@ class Made:
     tasks: list[NewTask]
     # Of those that are new and as they were made.
     created_at: Mapping[UUID, datetime]
+    # Whose the only one of them was made as.
+    holder: Holder | None = None
 
 
 def check(version: JobVersion, requests: Sequence[RunRequest], now: datetime) -> None:
@@ -165,20 +174,21 @@ def shown_new(task: NewTask, made: Made) -> dict[str, Any]:
     }
 
 
-def shown_first(task: NewTask) -> TaskInstance:
+def shown_first(task: NewTask, holder: Holder | None) -> TaskInstance:
+    status = InstanceStatus.PENDING if holder is None else InstanceStatus.RESERVED
     return TaskInstance(
         id=ids.instance_of(task.id, 1),
         task_id=task.id,
         seq=1,
         attempt=1,
-        status=InstanceStatus.PENDING.value,
+        status=status.value,
         held_reason=None,
         priority=task.priority,
         due_at=task.due_at,
-        agent=None,
+        agent=holder and holder.agent,
         target_agent=None,
         cancel_requested=False,
-        reserved_at=None,
+        reserved_at=holder and holder.reserved_at,
         started_at=None,
         finished_at=None,
         exit_code=None,

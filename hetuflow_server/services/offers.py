@@ -35,6 +35,13 @@ class Offer:
         self._asker = asker
         self._desk = desk
         self.made: Claimed | None = None
+        # Whether what was made is still whose it was made as.
+        self.kept = False
+
+    @property
+    def agent(self) -> str | None:
+        """What the agent it is for is called."""
+        return self._asker.name
 
     @property
     def recipient(self) -> Recipient:
@@ -58,6 +65,7 @@ class Offer:
             await self._return(Dealt([self.made]))
         else:
             asker.settle(Dealt([self.made]))
+            self.kept = True
 
     async def _return(self, dealt: Dealt) -> None:
         """It has gone meanwhile, which is nothing that whoever made the work should hear of."""

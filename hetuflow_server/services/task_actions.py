@@ -19,6 +19,7 @@ from hetuflow_core.resources import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.job_versions import JobVersion, JobVersions
 from hetuflow_server.services.new_tasks import (
+    Holder,
     Made,
     arrivals,
     check,
@@ -80,7 +81,7 @@ class TaskActions:
         (task,) = made.tasks
         if task.id not in made.created_at:
             return await self.task(principal, task.id)
-        return TaskDetail(**shown_new(task, made), instances=[shown_first(task)])
+        return TaskDetail(**shown_new(task, made), instances=[shown_first(task, made.holder)])
 
     async def run_many(
         self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]
@@ -146,12 +147,14 @@ class TaskActions:
         """Create what somebody waits for, as its own."""
         async with offer, self._database.single(Lane.PLANNED) as connection:
             note_tasks(version, [task])
-            created_at, offer.made = await birth_transitions.create_reserved(
-                connection, task, first, offer.recipient
-            )
+            born = await birth_transitions.create_reserved(connection, task, first, offer.recipient)
+            offer.made = born.given
         for _ in range(_TURNS_TO_TELL):
             await asyncio.sleep(0)
-        return Made(version, [task], {task.id: created_at})
+        if not offer.kept:
+            # It is what has become of it since: queued again, or another's.
+            return Made(version, [task], {})
+        return Made(version, [task], {task.id: born.created_at}, Holder(offer.agent, born.reserved_at))
 
     async def _run_in_steps(
         self, principal: Principal, version: JobVersion, requests: Sequence[RunRequest], new: list[NewTask]

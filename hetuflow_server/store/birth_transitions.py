@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -105,8 +105,17 @@ _RESERVED_INSTANCES = _NEW_INSTANCES.format(
 )
 _CREATE_RESERVED = f"""
 WITH task AS ({_NEW_RUNS}),
-instance AS ({_RESERVED_INSTANCES} RETURNING task_id, lease_ms, reserved_until)
-SELECT created_at, lease_ms, reserved_until FROM task JOIN instance ON task_id = id"""
+instance AS ({_RESERVED_INSTANCES} RETURNING task_id, lease_ms, reserved_at, reserved_until)
+SELECT created_at, reserved_at, lease_ms, reserved_until FROM task JOIN instance ON task_id = id"""
+
+
+class Born(NamedTuple):
+    """A run whose first instance was somebody's from the beginning."""
+
+    created_at: datetime
+    reserved_at: datetime
+    # What its owner is given.
+    given: Claimed
 
 
 class JobChanged(Exception):
@@ -137,20 +146,20 @@ async def create_runs(
 
 async def create_reserved(
     connection: Connection, task: NewTask, instance: NewInstance, recipient: Recipient
-) -> tuple[datetime, Claimed]:
+) -> Born:
     """Insert a run as `create_runs` does, whose first instance is somebody's from the beginning.
 
-    Returns when it was made and what its owner is given. It takes no limits.
+    It takes no limits.
     """
     token = new_tokens(1)[0]
     parameters = _columns([task], [instance])
     parameters |= {"token": token, "reservation": RESERVATION, **recipient._asdict()}
     with _refusals():
         made = (await connection.exec_driver_sql(_CREATE_RESERVED, parameters, last=True)).one()
-    created_at, lease_ms, reserved_until = made
+    created_at, reserved_at, lease_ms, reserved_until = made
     params = msgspec.json.decode(task.params)
     given = claimed(instance, token, 1, reserved_until, lease_ms, params, task.traceparent, None, None)
-    return created_at, given
+    return Born(created_at, reserved_at, given)
 
 
 def _columns(tasks: Sequence[NewTask], instances: Sequence[NewInstance] | None = None) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from hetuflow_server.store import birth_transitions, claim_transitions
 from hetuflow_server.store.claim_transitions import claimed_before
 from hetuflow_server.store.deeds import Deed, opened
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
+from tests.support.fleet import Fleet
 from tests.support.waiting import wait_until_async
 
 _PATIENCE = 30.0
@@ -76,6 +77,18 @@ async def test_who_waits_is_given_new_work_as_it_is_made(engine: Engine) -> None
     await engine.finish(given)
     assert (await engine.task(made.id)).status == "succeeded"
     await engine.all_is_well()
+
+
+async def test_whoever_triggers_it_is_told_whose_it_is(engine: Engine) -> None:
+    """The answer to a trigger says what was committed, as a look at the task does."""
+    job, fleet = await _met(engine), Fleet(engine)
+    await fleet.register("a")
+    asking = await _waiting(engine, await fleet.asker("a"))
+    made = await engine.actions.run_one(WHO, job, RunRequest())
+    assert [one.task_id for one in (await asking).claimed] == [made.id]
+    [first] = made.instances
+    assert (made.status, first.status, first.agent) == ("pending", "reserved", "a")
+    assert made == await engine.task(made.id)
 
 
 async def test_its_lease_is_its_namespaces(engine: Engine) -> None:
@@ -198,10 +211,11 @@ async def test_what_is_made_for_somebody_who_goes_meanwhile_is_the_next_ones(
         return made
 
     monkeypatch.setattr(birth_transitions, "create_reserved", go_meanwhile)
-    [task] = await engine.run(job)
+    made = await engine.actions.run_one(WHO, job, RunRequest())
     assert engine.statuses() == ["pending"]
+    assert made == await engine.task(made.id), "whoever triggers it is told that it waits"
     [given] = await engine.claim(1)
-    assert (given.task_id, given.claim_no) == (task, 2)
+    assert (given.task_id, given.claim_no) == (made.id, 2)
     assert how == "leaves" or (await asking).claimed == []
 
 

@@ -11,6 +11,7 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services import claiming
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.services.askers import Asker
 from hetuflow_server.store.records import Claimed
 from tests.support.claiming_engine import DEFAULT, Engine
 
@@ -53,6 +54,10 @@ class Fleet:
 
     async def poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> list[Claimed]:
         """Ask for work once, as this agent; it says itself what it has free."""
+        return (await self._engine.dispatcher.ask(await self.asker(name, free=free, left=left), 0)).claimed
+
+    async def asker(self, name: str, *, free: int = 1, left: Resources | None = None) -> Asker:
+        """Return an agent as it asks for work."""
         session_id = self._sessions_of[name]
         session = await self.sessions.current(self.credential, session_id)
         asked = m.Poll(
@@ -63,5 +68,4 @@ class Fleet:
             prefetch_ms=0,
             free_resources=left,
         )
-        asker = claiming._asker(self.credential, session, asked, repeated=False)
-        return (await self._engine.dispatcher.ask(asker, 0)).claimed
+        return claiming._asker(self.credential, session, asked, repeated=False)
