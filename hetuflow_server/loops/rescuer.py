@@ -13,7 +13,7 @@ from hetuflow_server.services.settling import DEADLINE, Settler
 from hetuflow_server.store import flow_runs, queue, tasks as task_store, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Ending
-from hetuflow_server.stream.hints import Hints, namespace_topic
+from hetuflow_server.stream.hints import Hints
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")
 
@@ -56,7 +56,7 @@ class Rescuer:
             released = await self._settler.release_expired(connection, namespace_id, _BATCH)
         if released.ended:
             log.info("Expired reservations were released.", count=len(released.ended))
-            self._hints.give(released.hints | {namespace_topic(namespace_id)})
+            self._hints.give(released.hints)
         return (
             len(released.ended)
             + await self._end_expired(namespace_id)

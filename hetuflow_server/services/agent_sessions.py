@@ -23,7 +23,7 @@ from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import agent_commands, agent_usage, agents as agent_store, queue
 from hetuflow_server.store.agents import AgentCapabilities, AgentSession
 from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import AGENT, Hints, Topic, agent_topic, daemons_topic, namespace_topic
+from hetuflow_server.stream.hints import AGENT, Hints, Topic, agent_topic, daemons_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.gateway")
 
@@ -93,8 +93,6 @@ class AgentSessions:
         # Its former session waits somewhere, and hears of it at once; daemons may want to be on it.
         served = [id_ for name, id_ in credential.namespaces.items() if name in asked.namespaces]
         news = {agent_topic(agent_id), *released.hints, *map(daemons_topic, served)}
-        if released.ended:
-            news.update(map(namespace_topic, credential.namespaces.values()))
         self._hints.give(news)
         evicted = await self._eviction.evict(agent_id, [parse_taint(taint) for taint in asked.taints])
         log.info(

@@ -34,7 +34,7 @@ from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.faults import deadlocked
 from hetuflow_server.store.records import Ending, ProgressNote
-from hetuflow_server.stream.hints import Hints, daemons_topic, namespace_topic
+from hetuflow_server.stream.hints import Hints, daemons_topic
 
 MOST_REPORTS = 200
 # Of all requests that share a transaction: the more do, the less the processors wait for each other.
@@ -113,7 +113,7 @@ class Reporting:
             started, ended = await asyncio.gather(self._starting.ask(starts), self._finishing.ask(ending))
         else:
             started = await self._starting.ask(starts) if starts else []
-            released = await self._release(releases, credential) if releases else []
+            released = await self._release(releases) if releases else []
             ended = await self._finishing.ask(ending) if finishes else []
         answers = {m.Start: iter(started), m.Release: iter(released), m.Finish: iter(ended)}
         results = [m.ReportResult(r.instance_id, next(answers[type(r)])) for r in asked.reports]
@@ -143,13 +143,13 @@ class Reporting:
             }
         return [[outcomes[r.instance_id, r.token] for r in batch] for batch in batches]
 
-    async def _release(self, reports: Sequence[m.Release], credential: AgentCredential) -> Outcomes:
+    async def _release(self, reports: Sequence[m.Release]) -> Outcomes:
         async with self._database.transaction() as connection:
             released = await self._settler.release(
                 connection,
                 sorted((r.instance_id, r.token) for r in reports),
             )
-        self._hints.give(released.hints | set(map(namespace_topic, credential.namespaces.values())))
+        self._hints.give(released.hints)
         return [_OK if r.instance_id in released.ended else m.ReportOutcome.STALE for r in reports]
 
     async def _finish(self, batches: Sequence[AgentFinishes]) -> list[Outcomes]:

@@ -223,6 +223,7 @@ class Settler:
 
     async def _released(self, connection: Connection, freed: Sequence[Freed]) -> Settled:
         hints = await self._capacity.give_back(connection, freed)
+        hints.update(namespace_topic(one.namespace_id) for one in freed)
         return Settled({one.id for one in freed}, hints=hints)
 
     async def _conclude(

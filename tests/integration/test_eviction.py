@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.store import queue
 from hetuflow_server.store.records import Claimed
 from hetuflow_server.stream.hints import namespace_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
 from tests.support.fleet import Fleet
+from tests.support.waiting import wait_until_async
 
 GOING_DOWN = "maintenance=now:NoExecute"
 BEARS_IT = {"tolerations": [{"key": "maintenance", "operator": "Exists"}]}
@@ -71,6 +74,19 @@ async def test_what_has_not_begun_goes_back_and_has_spent_nothing(engine: Engine
     assert await asked_to_end(engine, fleet) == set()
     task = await engine.task(reserved.task_id)
     assert (task.status, task.losses, task.instances[0].status) == ("pending", 0, "pending")
+
+
+async def test_what_goes_back_wakes_who_waits(
+    engine: Engine, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    await engine.run(await engine.job())
+    (reserved,) = await fleet.poll("a")
+    await fleet.register("b")
+    asking = asyncio.create_task(engine.dispatcher.ask(who := await fleet.asker("b"), 60))
+    await wait_until_async(lambda: not who.new, what="the first look")
+    assert await asked_to_end(engine, fleet) == set()
+    assert [one.id for one in (await asyncio.wait_for(asking, 30)).claimed] == [reserved.id]
 
 
 async def test_what_succeeds_all_the_same_has_succeeded(engine: Engine, fleet: Fleet) -> None:

@@ -284,12 +284,14 @@ async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tupl
         assert len((await asyncio.wait_for(polling, 20)).assignments) == 1
 
 
-async def test_what_an_agent_will_not_hear_of_goes_to_the_next_who_asks(
-    servers: tuple[Server, Server],
+@pytest.mark.parametrize("where", ["the same server", "another server"])
+async def test_what_an_agent_will_not_hear_of_goes_to_who_waits(
+    servers: tuple[Server, Server], where: str
 ) -> None:
     """It hangs up while its answer is put together: work has been dealt to it, and nothing was said."""
-    here, _ = servers
-    (leaver, _), (stayer, _) = await an_agent(here), await an_agent(here)
+    here, there = servers
+    other = here if where == "the same server" else there
+    (leaver, _), (stayer, _) = await an_agent(here), await an_agent(other)
     making = asyncio.Event()
 
     async def hold_up(_: object) -> NoReturn:
@@ -302,10 +304,12 @@ async def test_what_an_agent_will_not_hear_of_goes_to_the_next_who_asks(
         leaving = asyncio.create_task(leaver.poll(1))
         await run_a_job(here)
         await asyncio.wait_for(making.wait(), 20)
-        leaving.cancel()
-        await asyncio.wait({leaving})
-    # Reservations run out after ten seconds: only what was given back is there sooner.
-    assert len((await stayer.poll(1, 5_000)).assignments) == 1
+    staying = asyncio.create_task(stayer.poll(1))
+    await wait_until_async(lambda: len(other.services.dispatcher._waiting) == 1, what="the poll to wait")
+    await wait_until_async(lambda: not other.services.dispatcher._asked_again, what="the second look")
+    leaving.cancel()
+    await asyncio.wait({leaving})
+    assert len((await asyncio.wait_for(staying, 30)).assignments) == 1
 
 
 @pytest.mark.parametrize("where", ["the same server", "another server"])

@@ -1,0 +1,248 @@
+"""Rescue: the owner of a namespace gives back or ends what has run out, and whoever waits hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+
+from hetuflow_server.loops.rescuer import Rescuer
+from hetuflow_server.services import dispatcher as dispatching_module
+from hetuflow_server.services.ownership import NotOwner, Ownership
+from hetuflow_server.store import queue
+from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.records import Claimed
+from hetuflow_server.stream.hints import agent_topic, instance_topic
+from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
+from tests.support.roles import bind_all, owner_of_everything, register
+from tests.support.waiting import wait_until_async
+
+
+@pytest.fixture
+async def engine(database_url: str) -> AsyncIterator[Engine]:
+    async with engine_on(database_url) as engine:
+        yield engine
+
+
+async def _running(engine: Engine, **spec: object) -> Claimed:
+    one = await _reserved(engine, **spec)
+    await engine.start(one)
+    return one
+
+
+async def _reserved(engine: Engine, **spec: object) -> Claimed:
+    await engine.run(await engine.job(**spec))
+    (one,) = await engine.claim(1)
+    return one
+
+
+def _set(engine: Engine, one: Claimed, **columns: object) -> None:
+    """Write into the row of a claim; values are expressions of SQL."""
+    changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
+    engine.rows.execute(f"UPDATE sched_task_instance SET {changes} WHERE id = %s", [one.id])
+
+
+def _left(engine: Engine, one: Claimed) -> float | None:
+    """Seconds until the lease of a claim ends."""
+    row = engine.rows.execute(
+        "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM sched_task_instance WHERE id = %s",
+        [one.id],
+    ).fetchone()
+    assert row is not None
+    return None if row[0] is None else float(row[0])
+
+
+def _status(engine: Engine, one: Claimed) -> tuple[str, str | None]:
+    row = engine.rows.execute(
+        "SELECT status, reason FROM sched_task_instance_all WHERE id = %s", [one.id]
+    ).fetchone()
+    assert row is not None
+    return row[0], row[1]
+
+
+def _away(engine: Engine, seconds: float) -> None:
+    """Nobody has looked for so long."""
+    engine.rows.execute(
+        "UPDATE sched_namespace SET rescued_at = clock_timestamp() - %s", [timedelta(seconds=seconds)]
+    )
+
+
+_EXPIRED = "clock_timestamp() - interval '1 s'"
+
+
+async def test_an_outage_gives_a_whole_lease_to_those_it_was_too_long_for(engine: Engine) -> None:
+    """Longer than half of their lease, that is; nobody loses what is left of a lease."""
+    short, long, lasting, elsewhere, reserved = (
+        await _running(engine, lease="20s"),
+        await _running(engine, lease="1m"),
+        await _running(engine, lease="20s"),
+        await _running(engine, lease="20s"),
+        await _reserved(engine, lease="20s"),
+    )
+    other = engine.rows.execute(
+        "INSERT INTO sched_namespace (name, weight) VALUES ('other', 100) RETURNING id"
+    ).fetchone()
+    assert other is not None
+    _set(engine, elsewhere, namespace_id=other[0], lease_until=_EXPIRED)
+    _set(engine, short, lease_until=_EXPIRED)
+    _set(engine, long, lease_until="clock_timestamp() + interval '3 s'")
+    _set(engine, lasting, lease_until="clock_timestamp() + interval '1 h'")
+    _away(engine, 12)
+    await engine.rescuer.look([DEFAULT])
+    assert _left(engine, short) == pytest.approx(20, abs=5)
+    assert _left(engine, long) == pytest.approx(3, abs=5)
+    assert _left(engine, lasting) == pytest.approx(3_600, abs=5)
+    assert _left(engine, elsewhere) == pytest.approx(-1, abs=5)
+    assert _left(engine, reserved) is None
+
+
+async def test_looks_a_few_seconds_apart_are_no_outage(engine: Engine) -> None:
+    """Else a busy server would keep what the shortest of leases are for from ever being lost."""
+    one = await _running(engine, lease="4s")
+    _set(engine, one, lease_until=_EXPIRED)
+    _away(engine, 4)
+    assert await engine.rescuer.look([DEFAULT]) == [DEFAULT]
+    assert await engine.rescuer.run_once(DEFAULT) == 1
+    assert _status(engine, one) == ("lost", "lease_expired")
+
+
+async def test_only_what_has_run_out_is_looked_at(engine: Engine) -> None:
+    """Nothing else comes into a batch, which is full at some time."""
+    running, lost = await _running(engine), await _running(engine)
+    reserved, expired = await _reserved(engine), await _reserved(engine)
+    asked, cancelled = await _reserved(engine), await _reserved(engine)
+    _set(engine, lost, lease_until=_EXPIRED)
+    _set(engine, expired, reserved_until=_EXPIRED)
+    _set(engine, asked, cancel_requested="true")
+    _set(engine, cancelled, cancel_requested="true", reserved_until=_EXPIRED)
+    _away(engine, 0)
+    hour = timedelta(hours=1)
+    async with engine.database.transaction() as connection:
+        assert await queue.expired(connection, DEFAULT, 10, hour) == sorted([lost.id, cancelled.id])
+        assert len(await queue.expired(connection, DEFAULT, 1, hour)) == 1
+        assert await queue.expired(connection, DEFAULT + 1, 10, hour) == []
+    assert await engine.rescuer.run_once(DEFAULT) == 3
+    assert _status(engine, running) == ("running", None)
+    assert [_status(engine, one) for one in (reserved, asked)] == [("reserved", None)] * 2
+    assert _status(engine, expired) == ("pending", None)
+    assert _status(engine, lost) == ("lost", "lease_expired")
+    assert _status(engine, cancelled) == ("cancelled", "cancelled")
+    await engine.all_is_well()
+
+
+async def test_what_is_given_back_is_as_if_it_had_never_been_claimed(engine: Engine) -> None:
+    """Whatever the life before left behind would be taken for the next one's."""
+    await engine.run(await engine.job())
+    (before,) = engine.rows.execute("SELECT * FROM sched_task_instance").fetchall()
+    names = [
+        column.name for column in engine.rows.execute("SELECT * FROM sched_task_instance").description or ()
+    ]
+    for started in (False, True):
+        (one,) = await engine.claim(1)
+        if started:
+            await engine.start(one)
+            await engine.release(one)
+        else:
+            await engine.expire("reserved_until")
+        (after,) = engine.rows.execute("SELECT * FROM sched_task_instance").fetchall()
+        changed = {name for name, old, new in zip(names, before, after, strict=True) if old != new}
+        assert changed == {"claim_no"}, started
+
+
+async def test_what_an_expired_reservation_gives_back_wakes_who_waits(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    one = await _reserved(engine)
+    asking = asyncio.create_task(engine.dispatcher.ask(who := asker(1), 60))
+    await wait_until_async(
+        lambda: not (who.new or engine.dispatcher._asked_again), what="nothing to look for"
+    )
+    await engine.expire("reserved_until")
+    (again,) = (await asyncio.wait_for(asking, 30)).claimed
+    assert (again.id, again.claim_no) == (one.id, 2)
+
+
+async def test_whoever_follows_what_is_ended_hears_of_it(engine: Engine) -> None:
+    lost, cancelled = await _running(engine), await _reserved(engine)
+    overdue, agents_turn = await _reserved(engine, deadline="1h"), await _running(engine, deadline="1h")
+    await engine.release(overdue)
+    await engine.actions.cancel(WHO, cancelled.task_id)
+    _set(engine, lost, lease_until=_EXPIRED)
+    _set(engine, cancelled, reserved_until=_EXPIRED)
+    for one in (overdue, agents_turn):
+        _set(engine, one, deadline_at=_EXPIRED)
+        engine.rows.execute(f"UPDATE sched_task SET deadline_at = {_EXPIRED} WHERE id = %s", [one.task_id])
+    (agent,) = engine.rows.execute(
+        "SELECT agent_id FROM sched_task_instance WHERE id = %s", [agents_turn.id]
+    ).fetchall()
+    topics = [*(instance_topic(one.id) for one in (lost, cancelled, overdue)), agent_topic(agent[0])]
+    _away(engine, 0)
+    with ExitStack() as stack:
+        waiters = [stack.enter_context(engine.hints.waiting([topic])) for topic in topics]
+        assert await engine.rescuer.run_once(DEFAULT) == 4
+        assert [await waiter.wait(0) for waiter in waiters] == [True] * 4
+
+
+class _Moving(Ownership):
+    """Loses everything to another server just before a transaction of its."""
+
+    def __init__(self, database: Database, server_id: UUID) -> None:
+        super().__init__(database, server_id)
+        self.turn = 0
+
+    @asynccontextmanager
+    async def transaction(self, *namespaces: int) -> AsyncIterator[Connection]:
+        self.turn -= 1
+        if self.turn == 0:
+            await bind_all(self._database, await register(self._database))
+        async with super().transaction(*namespaces) as connection:
+            yield connection
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
+async def test_a_former_owner_rescues_nothing_more(engine: Engine, turn: int) -> None:
+    """Whenever it ceases to be the owner: what it has not committed by then is left to the next."""
+    expired, lost = await _reserved(engine), await _running(engine)
+    cancelled, overdue = await _reserved(engine), await _reserved(engine, deadline="1h")
+    await engine.release(overdue)
+    _set(engine, expired, reserved_until=_EXPIRED)
+    _set(engine, lost, lease_until=_EXPIRED)
+    _set(engine, cancelled, cancel_requested="true", reserved_until=_EXPIRED)
+    _set(engine, overdue, deadline_at=_EXPIRED)
+    engine.rows.execute(f"UPDATE sched_task SET deadline_at = {_EXPIRED} WHERE id = %s", [overdue.task_id])
+    _away(engine, 0)
+    ownership = _Moving(engine.database, (await owner_of_everything(engine.database)).server_id)
+    await ownership.refresh()
+    rescuer = Rescuer(engine.database, ownership, engine.settler, engine.hints)
+    assert await rescuer.look([DEFAULT]) == [DEFAULT]
+    ownership.turn = turn
+    if turn <= 4:
+        with pytest.raises(NotOwner):
+            await rescuer.run_once(DEFAULT)
+    else:
+        assert await rescuer.run_once(DEFAULT) == 4
+    now = [_status(engine, one)[0] for one in (expired, lost, cancelled, overdue)]
+    assert (
+        now
+        == ["pending", "lost", "cancelled", "cancelled"][: turn - 1]
+        + (["reserved", "running", "reserved", "pending"][turn - 1 :])
+    )
+
+
+async def test_who_owns_nothing_does_not_say_that_it_has_looked(engine: Engine) -> None:
+    """It would keep leases from being extended that nobody has looked after."""
+    ownership = _Moving(engine.database, (await owner_of_everything(engine.database)).server_id)
+    await ownership.refresh()
+    rescuer = Rescuer(engine.database, ownership, engine.settler, engine.hints)
+    _away(engine, 60)
+    ownership.turn = 1
+    with pytest.raises(NotOwner):
+        await rescuer.look([DEFAULT])
+    row = engine.rows.execute("SELECT clock_timestamp() - rescued_at FROM sched_namespace").fetchone()
+    assert row is not None
+    assert row[0] >= timedelta(minutes=1)
