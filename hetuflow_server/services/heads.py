@@ -22,6 +22,8 @@ class KnownHeads:
         self._told: dict[Head, None] = {}
         # Those told of since the round under way began.
         self._fresh: set[Head] = set()
+        # When the first of each was due at the last read, unless something was told of since.
+        self._first_due: dict[Head, datetime] = {}
         # Classes that were named and not read yet.
         self._unread: set[int] = set()
         self._known_until = 0.0
@@ -34,6 +36,7 @@ class KnownHeads:
         self.index.add(head)
         self._fresh.add(head)
         self._told[head] = None
+        self._first_due.pop(head, None)
         self._unread.add(head.placement_id)
 
     def begin_round(self) -> None:
@@ -48,6 +51,11 @@ class KnownHeads:
         """Read them again before the next claim: work has come, and nobody said where."""
         self._known_until = 0.0
 
+    def comes(self, head: Head, now: datetime) -> bool:
+        """Whether all that waits here is known to be due only later."""
+        due_at = self._first_due.get(head)
+        return due_at is not None and due_at > now
+
     async def read(self, connection: Connection, horizon: datetime) -> None:
         """Bring them up to date, and know their classes; what is due beyond the horizon is left alone."""
         now = self._clock.monotonic()
@@ -59,7 +67,8 @@ class KnownHeads:
             self.weights = await queue.weights(connection)
             self.index.replace([*found, *self._told])
             # What was told of meanwhile may be due before what was found.
-            self.index.lay_down({head: due for head, due in found.items() if head not in self._told}, horizon)
+            self._first_due = {head: due for head, due in found.items() if head not in self._told}
+            self.index.lay_down(self._first_due, horizon)
             self.shares.observe(self.index)
             self._unread.update(head.placement_id for head in found)
         self.index.rouse(horizon)

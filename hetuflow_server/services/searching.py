@@ -64,14 +64,18 @@ class Search:
     ) -> tuple[list[Claimable], dict[Head, None]]:
         """Lock rows that are not known yet by fair quotas, and return the heads that were looked at.
 
-        Heads that gave less than asked are left out of the next rounds; once none is left, others follow.
+        Heads that gave less than asked are left out of the next rounds; once none is left, others follow:
+        first those of which something may be due, then those of which all is known to come.
         """
         rows: list[Claimable] = []
         looked: dict[Head, None] = {}
         left: dict[Head, int] = {}
         for _ in range(_MOST_ROUNDS):
             if not left:
-                left = await self._open_heads(connection, want, without | looked.keys())
+                passed = without | looked.keys()
+                left = await self._open_heads(connection, want, passed, coming=False)
+                if not left and prefetch:
+                    left = await self._open_heads(connection, want, passed, coming=True)
             quotas = self._heads.shares.quotas(left, self._heads.weights, want - len(rows), at_most=left)
             if not quotas:
                 break
@@ -97,19 +101,21 @@ class Search:
         return rows, looked
 
     async def _open_heads(
-        self, connection: Connection, want: int, without: Collection[Head] = ()
+        self, connection: Connection, want: int, without: Collection[Head], *, coming: bool
     ) -> dict[Head, int]:
         """Return heads somebody here may take work of, and how much: the rest is not even looked at."""
         found: dict[Head, int] = {}
-        most = min(want, _MOST_HEADS)
+        most, now = min(want, _MOST_HEADS), self._clock.now()
+
+        def takers(head: Head) -> int | None:
+            if head in without or self._heads.comes(head, now) is not coming:
+                return None
+            return self._dealer.takers(head, self._waiting, want)
+
         for _ in range(_MOST_LOOKS):
-            found = self._heads.index.pick(
-                self._waiting.namespaces,
-                most,
-                lambda head: None if head in without else self._dealer.takers(head, self._waiting, want),
-            )
+            found = self._heads.index.pick(self._waiting.namespaces, most, takers)
             room = await self._capacity.room(connection, found)
-            found = {head: min(takers, room.get(head, takers)) for head, takers in found.items()}
+            found = {head: min(rows, room.get(head, rows)) for head, rows in found.items()}
             full = [head for head, rows in found.items() if rows <= 0]
             if not full:
                 break

@@ -111,6 +111,18 @@ async def test_what_is_due_goes_before_what_comes_whatever_its_priority(bench: B
     assert due[2] < SystemClock().now() < min(due[3:])
 
 
+@pytest.mark.parametrize("free", [1, 2])
+async def test_however_much_comes_what_is_due_goes_first(bench: Bench, free: int) -> None:
+    """More classes of it than a claim looks at, all of them more urgent."""
+    namespace = bench.namespace(100)
+    for _ in range(12):
+        bench.fill(namespace, 1, due_in=100, priority=900, placement=bench.placement())
+    bench.fill(namespace, 2, priority=100)
+    dealt = await bench.dispatcher.ask(bench.asker(namespace, free=free, prefetch=105), 5)
+    assert len(dealt.claimed) == free
+    assert max(row.due_at for row in dealt.claimed) < SystemClock().now()
+
+
 @pytest.mark.parametrize("free", [1, 50])
 async def test_rows_nobody_here_may_take_do_not_stand_in_the_way(bench: Bench, free: int) -> None:
     mine, others = bench.namespace(100), bench.namespace(100)

@@ -165,6 +165,18 @@ async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None
     assert row.due_at - told_at > timedelta(seconds=2), "it was still in the future when the news came"
 
 
+async def test_what_is_told_of_may_be_due_whatever_was_known_to_come(bench: Bench) -> None:
+    """Before what is more urgent and comes, also of a head that had nothing but what comes."""
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 1, due_in=100, priority=900)
+    bench.fill(namespace, 1, due_in=100, priority=100)
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    bench.fill(namespace, 1, priority=100)
+    bench.hints.give([head_topic(namespace, bench.anywhere, 100)])
+    (row,) = (await bench.dispatcher.ask(bench.asker(namespace, free=1, prefetch=105), 5)).claimed
+    assert row.due_at < SystemClock().now()
+
+
 class Server:
     """A server without its HTTP side and without its loops: nothing is looked at by itself."""
 
