@@ -6,16 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from datetime import timedelta
-from uuid import UUID
+from uuid import UUID, uuid4
 
+import msgspec
 import pytest
 
+from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.rescuer import Rescuer
 from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.services.ownership import NotOwner, Ownership
-from hetuflow_server.store import queue
+from hetuflow_server.store import queue, transitions
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Claimed
+from hetuflow_server.store.records import Claimed, Ending
 from hetuflow_server.stream.hints import agent_topic, instance_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
 from tests.support.roles import bind_all, owner_of_everything, register
@@ -71,6 +73,12 @@ def _away(engine: Engine, seconds: float) -> None:
     )
 
 
+def _another_namespace(engine: Engine) -> int:
+    made = engine.rows.execute("INSERT INTO sched_namespace (name) VALUES ('other') RETURNING id").fetchone()
+    assert made is not None
+    return int(made[0])
+
+
 _EXPIRED = "clock_timestamp() - interval '1 s'"
 
 
@@ -83,11 +91,7 @@ async def test_an_outage_gives_a_whole_lease_to_those_it_was_too_long_for(engine
         await _running(engine, lease="20s"),
         await _reserved(engine, lease="20s"),
     )
-    other = engine.rows.execute(
-        "INSERT INTO sched_namespace (name, weight) VALUES ('other', 100) RETURNING id"
-    ).fetchone()
-    assert other is not None
-    _set(engine, elsewhere, namespace_id=other[0], lease_until=_EXPIRED)
+    _set(engine, elsewhere, namespace_id=_another_namespace(engine), lease_until=_EXPIRED)
     _set(engine, short, lease_until=_EXPIRED)
     _set(engine, long, lease_until="clock_timestamp() + interval '3 s'")
     _set(engine, lasting, lease_until="clock_timestamp() + interval '1 h'")
@@ -119,12 +123,19 @@ async def test_only_what_has_run_out_is_looked_at(engine: Engine) -> None:
     _set(engine, expired, reserved_until=_EXPIRED)
     _set(engine, asked, cancel_requested="true")
     _set(engine, cancelled, cancel_requested="true", reserved_until=_EXPIRED)
+    other = _another_namespace(engine)
     _away(engine, 0)
     hour = timedelta(hours=1)
     async with engine.database.transaction() as connection:
         assert await queue.expired(connection, DEFAULT, 10, hour) == sorted([lost.id, cancelled.id])
         assert len(await queue.expired(connection, DEFAULT, 1, hour)) == 1
-        assert await queue.expired(connection, DEFAULT + 1, 10, hour) == []
+        assert await queue.expired(connection, other, 10, hour) == []
+        assert await transitions.release_expired(connection, other, 10) == []
+        ends = [Ending(one.id, None, InstanceStatus.CANCELLED) for one in (reserved, asked, expired)]
+        assert (
+            await transitions.cancel_unclaimed(connection, sorted(ends, key=lambda one: one.instance_id))
+            == []
+        )
     assert await engine.rescuer.run_once(DEFAULT) == 3
     assert _status(engine, running) == ("running", None)
     assert [_status(engine, one) for one in (reserved, asked)] == [("reserved", None)] * 2
@@ -246,3 +257,53 @@ async def test_who_owns_nothing_does_not_say_that_it_has_looked(engine: Engine) 
     row = engine.rows.execute("SELECT clock_timestamp() - rescued_at FROM sched_namespace").fetchone()
     assert row is not None
     assert row[0] >= timedelta(minutes=1)
+
+
+async def test_what_is_to_be_cancelled_is_given_back_by_nobody(engine: Engine) -> None:
+    """Somebody else could begin it otherwise: it ends with its agent's answer, or its time."""
+    one = await _reserved(engine)
+    await engine.actions.cancel(WHO, one.task_id)
+    _set(engine, one, reserved_until=_EXPIRED)
+    row = engine.rows.execute("SELECT agent_id FROM sched_task_instance").fetchone()
+    assert row is not None
+    async with engine.database.transaction() as connection:
+        assert await transitions.release(connection, [(one.id, one.token)]) == []
+        assert await transitions.release_unstarted(connection, [(one.id, one.token)]) == []
+        assert await transitions.release_expired(connection, DEFAULT, 10) == []
+        assert await transitions.release_former_sessions(connection, row[0], uuid4()) == []
+    assert _status(engine, one) == ("reserved", None)
+
+
+async def test_a_claim_is_begun_by_its_token_and_not_once_it_is_cancelled(engine: Engine) -> None:
+    one = await _reserved(engine)
+    assert await engine.start(msgspec.structs.replace(one, token=uuid4())) == set()
+    await engine.actions.cancel(WHO, one.task_id)
+    assert await engine.start(one) == set()
+
+
+async def test_registering_gives_back_what_other_lives_of_that_agent_had_not_begun(engine: Engine) -> None:
+    """What this life has, what was begun, and what other agents have stays where it is."""
+    mine, former, begun = await _reserved(engine), await _reserved(engine), await _running(engine)
+    others = await _reserved(engine)
+    agent, session = uuid4(), uuid4()
+    for one in (mine, former, begun):
+        _set(engine, one, agent_id=f"'{agent}'", session_id=f"'{session if one is mine else uuid4()}'")
+    async with engine.database.transaction() as connection:
+        released = await transitions.release_former_sessions(connection, agent, session)
+    assert [one.id for one in released] == [former.id]
+    assert [_status(engine, one)[0] for one in (mine, begun, others)] == ["reserved", "running", "reserved"]
+
+
+async def test_what_has_time_left_takes_no_place_in_a_batch(engine: Engine) -> None:
+    """Else as many of it as a batch has places would keep all others from being rescued."""
+    lasting = [await _reserved(engine), await _running(engine)]
+    asked = await _reserved(engine)
+    _set(engine, asked, cancel_requested="true")
+    expired, lost = await _reserved(engine), await _running(engine)
+    _set(engine, expired, reserved_until=_EXPIRED)
+    _set(engine, lost, lease_until=_EXPIRED)
+    assert max(one.id for one in (*lasting, asked)) < min(expired.id, lost.id)
+    _away(engine, 0)
+    async with engine.database.transaction() as connection:
+        assert await queue.expired(connection, DEFAULT, 1, timedelta(hours=1)) == [lost.id]
+        assert [one.id for one in await transitions.release_expired(connection, DEFAULT, 1)] == [expired.id]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_server.services.coalescing import Coalescer, Gathering
 
 
@@ -63,15 +64,61 @@ async def test_who_has_gone_is_not_served() -> None:
     desk = Desk()
     desk.open.clear()
     line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1)
-    first, gone, last = (asyncio.create_task(line.ask(n)) for n in (1, 2, 3))
+    first = asyncio.create_task(line.ask(1))
     await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    gone, last = (asyncio.create_task(line.ask(n)) for n in (2, 3))
     await asyncio.sleep(0)
     gone.cancel()
     await asyncio.sleep(0)
     desk.open.set()
     assert (await first, await last) == (10, 30)
+    assert desk.batches == [[1], [3]]
     with pytest.raises(asyncio.CancelledError):
         await gone
+
+
+class Faulty(Desk):
+    """Fails with these, one after the other, before it serves."""
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__()
+        self.faults = list(faults)
+
+    async def serve(self, batch: Sequence[int]) -> list[int]:
+        answers = await super().serve(batch)
+        if self.faults:
+            raise self.faults.pop(0)
+        return answers
+
+
+def is_lost(error: Exception) -> bool:
+    return isinstance(error, TimeoutError)
+
+
+async def test_what_may_succeed_next_time_is_tried_again_by_itself_and_not_for_ever() -> None:
+    twice = Faulty(TimeoutError(), TimeoutError())
+    assert await Coalescer("desk", twice.serve, most=10, weigh=lambda _: 1, again=is_lost).ask(1) == 10
+    thrice = Faulty(*[TimeoutError() for _ in range(3)])
+    line = Coalescer("desk", thrice.serve, most=10, weigh=lambda _: 1, again=is_lost)
+    with pytest.raises(TimeoutError):
+        await line.ask(1)
+    assert thrice.batches == [[1]] * 3
+    other = Faulty(KeyError())
+    with pytest.raises(KeyError):
+        await Coalescer("desk", other.serve, most=10, weigh=lambda _: 1, again=is_lost).ask(1)
+    assert other.batches == [[1]]
+
+
+async def test_without_a_database_all_are_told_so_at_once() -> None:
+    """Each of them would wait for the same answer."""
+    desk = Faulty(DatabaseUnreachable("planted"))
+    line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1, again=lambda _: True)
+    asking = [asyncio.create_task(line.ask(n)) for n in (1, 2, 3)]
+    answers = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(answer, DatabaseUnreachable) for answer in answers)
+    assert desk.batches == [[1, 2, 3]]
+    assert await line.ask(4) == 40
 
 
 @pytest.mark.parametrize(
