@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -10,7 +11,9 @@ from uuid import uuid4
 import psycopg
 import pytest
 
+from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.store import notifications
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import (
     Hints,
@@ -56,8 +59,9 @@ async def test_hints_reach_the_other_server_and_are_not_echoed(database_url: str
     agent = uuid4()
     async with serving(database_url) as here, serving(database_url) as there:
         assert there.relayed == [EVERYTHING]
-        here.hints.give([namespace_topic(7), agent_topic(agent)])
-        wanted = {EVERYTHING, namespace_topic(7), agent_topic(agent)}
+        # Where exactly work has come is nothing that others know heads by: they look at its namespace.
+        here.hints.give([namespace_topic(7), agent_topic(agent), daemons_topic(9), head_topic(6, 1, 500)])
+        wanted = {EVERYTHING, namespace_topic(7), agent_topic(agent), daemons_topic(9), namespace_topic(6)}
         await wait_until_async(lambda: set(there.relayed) == wanted, what="the hints")
         there.hints.give([namespace_topic(8)])
         await wait_until_async(lambda: namespace_topic(8) in here.relayed, what="the answer")
@@ -82,6 +86,7 @@ async def test_a_lost_connection_is_opened_again_and_everything_looked_at(databa
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                 "WHERE datname = current_database() AND application_name = 'hetuflow relay'",
             )
+        await wait_until_async(lambda: not server.relay.connected.is_set(), what="the loss to be known")
         await wait_until_async(lambda: server.relayed == [EVERYTHING, EVERYTHING], what="the second look")
         assert server.relay.connected.is_set()
 
@@ -97,10 +102,44 @@ async def test_what_others_say_on_the_channel_is_ignored(database_url: str) -> N
 
 @pytest.mark.parametrize("count", [1, 250])
 async def test_many_hints_are_few_notifications(database_url: str, count: int) -> None:
+    """And none is too long for PostgreSQL."""
+    hints = {agent_topic(uuid4()) for _ in range(count)}
     async with serving(database_url) as here, serving(database_url) as there:
-        for n in range(1, count + 1):
-            here.hints.give([namespace_topic(n)])
-        await wait_until_async(
-            lambda: {namespace_topic(n) for n in range(1, count + 1)} <= set(there.relayed),
-            what="all hints",
-        )
+        with psycopg.connect(database_url, autocommit=True) as listening:
+            listening.execute("LISTEN hetuflow")
+            for hint in hints:
+                here.hints.give([hint])
+            await wait_until_async(lambda: hints <= set(there.relayed), what="all hints")
+            heard = [notify.payload for notify in listening.notifies(timeout=0)]
+    assert len(heard) <= 1 + count // 50
+
+
+async def test_with_nobody_to_hear_it_nothing_is_said(database_url: str) -> None:
+    async with serving(database_url) as alone:
+        with psycopg.connect(database_url, autocommit=True) as listening:
+            listening.execute("LISTEN hetuflow")
+            alone.hints.give([namespace_topic(1)])
+            await wait_until_async(
+                lambda: alone.relay._others_known_until > 0, what="the question who listens"
+            )
+            alone.hints.give([namespace_topic(2)])
+            await wait_until_async(lambda: not alone.relay._news, what="the end of the first attempt")
+            await alone.relay.stop()
+            listening.execute("NOTIFY hetuflow, 'the end'")
+            assert [notify.payload for notify in listening.notifies(timeout=5, stop_after=1)] == ["the end"]
+
+
+async def test_what_cannot_be_sent_is_dropped_and_the_next_is_sent(database_url: str) -> None:
+    async with serving(database_url) as here, serving(database_url) as there:
+        with pytest.MonkeyPatch.context() as patch:
+            asked = asyncio.Event()
+
+            async def fail(*_: object) -> bool:
+                asked.set()
+                raise DatabaseUnreachable("planted")
+
+            patch.setattr(notifications, "others_listen", fail)
+            here.hints.give([namespace_topic(1)])
+            await asyncio.wait_for(asked.wait(), 20)
+        here.hints.give([namespace_topic(2)])
+        await wait_until_async(lambda: namespace_topic(2) in there.relayed, what="the next hint")

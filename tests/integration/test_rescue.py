@@ -307,3 +307,16 @@ async def test_what_has_time_left_takes_no_place_in_a_batch(engine: Engine) -> N
     async with engine.database.transaction() as connection:
         assert await queue.expired(connection, DEFAULT, 1, timedelta(hours=1)) == [lost.id]
         assert [one.id for one in await transitions.release_expired(connection, DEFAULT, 1)] == [expired.id]
+
+
+async def test_what_somebody_is_about_to_change_is_left_for_the_next_look(engine: Engine) -> None:
+    """A heartbeat or a start may be under way: nothing else waits for it."""
+    busy, expired = await _reserved(engine), await _reserved(engine)
+    for one in (busy, expired):
+        _set(engine, one, reserved_until=_EXPIRED)
+    with engine.rows.transaction():
+        engine.rows.execute("SELECT FROM sched_task_instance WHERE id = %s FOR UPDATE", [busy.id])
+        async with engine.database.transaction() as connection:
+            await connection.exec_driver_sql("SET LOCAL lock_timeout = '1s'")
+            released = await transitions.release_expired(connection, DEFAULT, 10)
+    assert [one.id for one in released] == [expired.id]
