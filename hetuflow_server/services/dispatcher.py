@@ -299,7 +299,8 @@ class Dispatcher:
     async def _claim(self, connection: Connection) -> tuple[dict[Asker, list[Claimed]], bool]:
         """Lock what those who wait may take, deal it among them and reserve what was dealt.
 
-        Returns also whether limits stood in the way of something: another look may find more.
+        Returns also whether another look may find more: limits stood in the way of something, or heads that
+        were empty.
         """
         want, prefetch = min(self._waiting.free, _MOST_PER_CLAIM), self._waiting.prefetch
         rows, heads = await self._search.lock(connection, want, prefetch)
@@ -323,13 +324,15 @@ class Dispatcher:
         for namespace_id, count in counts.items():
             self._heads.shares.charge(namespace_id, count)
         self._next_due = self._heads.index.next_alarm()
+        more = bool(admission.refused) or self._search.unfinished
         if heads and not rows:
             coming = await queue.next_due(connection, heads)
             if coming is None:
                 self._heads.note_empty(heads)
+                more = more or self._search.exhausted
             elif self._next_due is None or coming < self._next_due:
                 self._next_due = coming
-        return dealt, bool(admission.refused) or self._search.unfinished
+        return dealt, more
 
     async def _jobs_of(self, connection: Connection, rows: Sequence[Claimable]) -> dict[UUID, RunningJob]:
         """Return {job: what it is known as to agents that run it}."""

@@ -33,6 +33,8 @@ class Search:
         self._capacity = capacity
         # Whether the last one passed over as many heads as it may: there may be work behind them.
         self.unfinished = False
+        # Whether it looked as often as it may: there may be work where it did not look.
+        self.exhausted = False
 
     async def lock(
         self, connection: Connection, want: int, prefetch: timedelta
@@ -41,7 +43,7 @@ class Search:
 
         What is due goes first: what comes is taken only if nothing else that is due is there.
         """
-        self.unfinished = False
+        self.unfinished = self.exhausted = False
         rows, looked = await self._look(connection, want, prefetch)
         now = self._clock.now()
         coming = [row for row in rows if row.due_at > now]
@@ -98,6 +100,8 @@ class Search:
                 for head, most in left.items()
                 if head not in drained and most > taken[head]
             }
+        else:
+            self.exhausted = True
         return rows, looked
 
     async def _open_heads(

@@ -165,6 +165,17 @@ async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None
     assert row.due_at - told_at > timedelta(seconds=2), "it was still in the future when the news came"
 
 
+async def test_however_many_heads_are_empty_what_is_behind_them_is_found_at_once(bench: Bench) -> None:
+    """More of them than a claim looks at: what waited there has gone since they were read."""
+    namespace = bench.namespace(100)
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    bench.hints.give([head_topic(namespace, bench.placement(), 900) for _ in range(20)])
+    bench.fill(namespace, 1)
+    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    dealt = await asyncio.wait_for(bench.dispatcher.ask(bench.asker(namespace, free=1), 60), 10)
+    assert len(dealt.claimed) == 1
+
+
 async def test_what_is_told_of_may_be_due_whatever_was_known_to_come(bench: Bench) -> None:
     """Before what is more urgent and comes, also of a head that had nothing but what comes."""
     namespace = bench.namespace(100)

@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from hetuflow_core.fairness import Head
 from hetuflow_core.placement import AgentFacts, Requirements, Resources, requirements_from
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.askers import Asker
@@ -93,6 +94,15 @@ async def test_rows_go_round_and_nobody_gets_more_than_was_asked_for(room: Room)
     assert {asker: dealt.count(asker) for asker in waiting} == dict.fromkeys(waiting, 2)
 
 
+async def test_what_an_agent_was_dealt_counts_as_its_load(room: Room) -> None:
+    """A batch is spread over those who wait, as if its rows had come one by one."""
+    waiting = [room.wait(free=5) for _ in range(4)]
+    busier = room.wait(free=3)
+    dealt = room.deal(*(a_row() for _ in range(10)))
+    assert [dealt.count(asker) for asker in waiting] == [3, 3, 2, 2]
+    assert busier not in dealt
+
+
 async def test_one_that_suits_better_is_chosen_over_one_with_less_to_do(room: Room) -> None:
     room.wait(free=SLOTS)
     suits = room.wait(free=1, labels={"disk": "ssd"})
@@ -131,3 +141,16 @@ async def test_what_is_not_due_yet_goes_to_those_who_take_work_ahead(room: Room)
     ahead = room.wait()
     ahead.prefetch = timedelta(seconds=2)
     assert room.deal(a_row(due_in=1), a_row(due_in=3)) == [ahead]
+
+
+async def test_no_more_is_looked_for_than_resources_go(room: Room) -> None:
+    """What is locked beyond that could be given to nobody, and would keep from them what could."""
+    room.wait(resources=Resources(cpu=5))
+    room.wait(free=1, resources=Resources(cpu=9))
+    room.wait(resources=Resources(cpu=1))
+    takers = room.dealer.takers
+    assert takers(Head(1, LARGE, 500), room.waiting, 50) == 3
+    assert takers(Head(1, LARGE, 500), room.waiting, 2) == 2
+    assert takers(Head(1, PLAIN, 500), room.waiting, 50) == 50, "it may all be theirs"
+    assert takers(Head(2, PLAIN, 500), room.waiting, 50) == 0
+    assert takers(Head(1, 4, 500), room.waiting, 50) is None, "a class nobody has read yet"
