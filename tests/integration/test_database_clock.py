@@ -49,3 +49,14 @@ def test_a_slow_answer_does_not_set_it_back_and_a_changed_database_does_in_the_e
         host.advance(2.0)
         clock.learn(NOON + timedelta(seconds=seconds) - timedelta(hours=1))
     assert clock.now() == NOON + timedelta(seconds=18) - timedelta(hours=1)
+
+
+def test_what_was_answered_long_ago_is_believed_less() -> None:
+    """A clock nobody keeps drifts: the host's may have gained on the database's since."""
+    host = ManualClock(NOON)
+    clock = DatabaseClock(host)
+    clock.learn(NOON)
+    host.advance(10_000.0)
+    told = NOON + timedelta(seconds=10_000 - 0.5)
+    clock.learn(told)
+    assert clock.now() == told

@@ -78,6 +78,21 @@ async def test_who_has_gone_is_not_served() -> None:
         await gone
 
 
+async def test_who_goes_while_it_is_served_keeps_nobody_from_the_answer() -> None:
+    desk = Desk()
+    desk.open.clear()
+    line = Coalescer("desk", desk.serve, most=10, weigh=lambda _: 1)
+    gone, stays = (asyncio.create_task(line.ask(n)) for n in (1, 2))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert desk.batches == [[1, 2]]
+    gone.cancel()
+    await asyncio.sleep(0)
+    desk.open.set()
+    assert await asyncio.wait_for(stays, 10) == 20
+    assert await asyncio.wait_for(line.ask(3), 10) == 30
+
+
 class Faulty(Desk):
     """Fails with these, one after the other, before it serves."""
 

@@ -94,3 +94,20 @@ async def test_newcomers_are_new_until_a_round_has_looked() -> None:
     room.leave(second)
     assert room.newcomers() == []
     await asyncio.sleep(0)
+
+
+async def test_the_same_request_of_the_same_agent_is_known_again_and_no_other() -> None:
+    """An agent may have several under way, and requests of two agents may have the same id."""
+    room = WaitingRoom(Judge().fits)
+    asker, another = an_asker(1), an_asker(1)
+    again, other = (
+        Asker(asker.facts, asker.session_id, request_id, asker.served, 1, 10, asker.prefetch)
+        for request_id in (asker.request_id, uuid4())
+    )
+    another.request_id = asker.request_id
+    room.enter(asker)
+    assert room.earlier(again) is asker
+    assert room.earlier(other) is None
+    assert room.earlier(another) is None
+    room.leave(asker)
+    assert room.earlier(again) is None
