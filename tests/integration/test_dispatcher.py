@@ -14,6 +14,7 @@ import pytest
 from hetuflow_core.placement import Taint
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.askers import Asker
+from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import queue
 from hetuflow_server.stream.hints import head_topic, namespace_topic
 from tests.support.dispatching import Bench, dispatching
@@ -172,6 +173,43 @@ async def test_what_was_dealt_to_somebody_who_left_goes_back_at_once(bench: Benc
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert bench.pending() == 4
+
+
+async def test_what_goes_back_does_so_whatever_becomes_of_who_left(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is told twice to go: by its connection, and by a server that ends."""
+    namespace = bench.namespace(100)
+    asker = bench.asker(namespace)
+    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(asker.looked.done, what="the first look")
+    release, settler = Settler.release_unstarted, bench.dispatcher._settler
+
+    async def cancelled_meanwhile(*arguments: Any) -> Any:
+        leaving.cancel()
+        await asyncio.sleep(0)
+        return await release(settler, *arguments)
+
+    monkeypatch.setattr(settler, "release_unstarted", cancelled_meanwhile)
+    bench.fill(namespace, 4)
+    bench.hints.give([namespace_topic(namespace)])
+    asker.answer.add_done_callback(lambda _: leaving.cancel())
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    await wait_until_async(lambda: bench.pending() == 4, timeout=8, what="the rows to be back")
+
+
+async def test_nobody_is_dealt_to_twice(bench: Bench) -> None:
+    """Whoever has its answer is not looked for again, although it has not gone yet."""
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 4)
+    waiting = asyncio.create_task(bench.dispatcher.ask(bench.asker(bench.namespace(100)), 30))
+    assert len((await bench.dispatcher.ask(bench.asker(namespace, free=2), 5)).claimed) == 2
+    await wait_until_async(lambda: bench.dispatcher.at_rest, what="the round that follows")
+    with psycopg.connect(bench.url) as connection:
+        claims = connection.execute("SELECT claim_no FROM sched_task_instance ORDER BY 1").fetchall()
+    assert claims == [(0,), (0,), (1,), (1,)]
+    waiting.cancel()
 
 
 async def test_what_was_started_is_not_taken_back_from_somebody_who_left(bench: Bench) -> None:
@@ -334,6 +372,7 @@ async def test_rounds_that_fail_are_tried_again_without_failing_who_waits(bench:
     bench.fill(1, 20)
     dealt = await asyncio.wait_for(asyncio.gather(*waiting), 30)
     assert [len(each.claimed) for each in dealt] == [10, 10]
+    assert not bench.dispatcher.failing
 
 
 async def test_rounds_that_go_on_failing_are_told_to_whoever_waits(fresh_database_url: str) -> None:

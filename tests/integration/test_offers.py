@@ -14,6 +14,7 @@ import pytest
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.placement import Resources
 from hetuflow_core.resources import RunRequest
+from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.services.askers import Asker, Dealt
 from hetuflow_server.store import birth_transitions, claim_transitions
 from hetuflow_server.store.claim_transitions import claimed_before
@@ -171,10 +172,40 @@ async def test_what_fails_to_be_made_leaves_who_waits_where_it_was(
     assert [one.task_id for one in (await asking).claimed] == [task]
 
 
+async def test_who_was_taken_aside_for_nothing_is_answered_when_the_server_stops(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody deals any more: it would wait for its whole time."""
+    job = await _met(engine)
+    asking = await _waiting(engine)
+
+    async def stop_and_fail(*_: object) -> None:
+        await engine.dispatcher.stop()
+        raise psycopg.OperationalError("planted")
+
+    monkeypatch.setattr(birth_transitions, "create_reserved", stop_and_fail)
+    with pytest.raises(DatabaseUnreachable, match="planted"):
+        await engine.run(job)
+    assert (await asyncio.wait_for(asking, 10)).claimed == []
+
+
+async def test_what_was_told_of_before_goes_first(engine: Engine) -> None:
+    """Also if it has not been looked for yet: who waits does not know that there is nothing else."""
+    job = await _met(engine)
+    [earlier] = await engine.run(job)
+    [held] = await engine.claim(1)
+    asking = await _waiting(engine)
+    await engine.release(held)
+    later = await engine.run(job)
+    assert [one.task_id for one in (await asking).claimed] == [earlier]
+    assert not _is_reserved(engine, later[0])
+
+
 async def test_what_was_made_although_nobody_heard_of_it_is_found_by_who_it_is_for(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A commit whose answer is lost; the look back that follows is all there is to find it."""
+    """A commit whose answer is lost; the look back that follows at once is all there is to find it."""
+    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
     job = await _met(engine)
     who = asker(1)
     who.repeated = False
@@ -189,7 +220,7 @@ async def test_what_was_made_although_nobody_heard_of_it_is_found_by_who_it_is_f
         patched.setattr(birth_transitions, "create_reserved", lose_the_answer)
         with pytest.raises(DatabaseUnreachable, match="planted"):
             await engine.run(job)
-    [given] = (await asking).claimed
+    [given] = (await asyncio.wait_for(asking, 10)).claimed
     assert _was_made_reserved(engine, given.task_id)
 
 

@@ -127,6 +127,9 @@ async def test_a_head_that_is_empty_is_not_asked_again_until_something_comes(
     bench.fill(namespace, 1)
     bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
     assert len((await bench.dispatcher.ask(bench.asker(namespace), 20)).claimed) == 1
+    for _ in range(5):
+        assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    assert len(looks) == 4, "and the same for what was told of"
 
 
 async def test_what_comes_while_its_head_is_found_empty_is_not_overlooked(
@@ -153,7 +156,7 @@ async def test_what_comes_while_its_head_is_found_empty_is_not_overlooked(
 async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None:
     """By a timer, set when the news came: an agent that may take work ahead gets it ahead."""
     namespace = bench.namespace(100)
-    asker = bench.asker(namespace, prefetch=1.5)
+    asker = bench.asker(namespace, prefetch=3)
     asking = asyncio.create_task(bench.dispatcher.ask(asker, 60))
     await wait_until_async(asker.looked.done, what="the first look")
     bench.fill(namespace, 1, due_in=4)
@@ -161,8 +164,24 @@ async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None
     bench.hints.give([namespace_topic(namespace)])
     (row,) = (await asyncio.wait_for(asking, 30)).claimed
     ahead = row.due_at - SystemClock().now()
-    assert ahead <= timedelta(seconds=1.5)
-    assert row.due_at - told_at > timedelta(seconds=2), "it was still in the future when the news came"
+    assert timedelta(0) < ahead <= timedelta(seconds=3)
+    assert row.due_at - told_at > timedelta(seconds=3), "nobody might take it yet when the news came"
+
+
+async def test_a_claim_that_gave_all_that_was_wanted_is_followed_by_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many wait, and however few a claim serves."""
+    monkeypatch.setattr(dispatching_module, "_MOST_PER_CLAIM", 2)
+    namespace = bench.namespace(100)
+    askers = [bench.asker(namespace, free=1) for _ in range(7)]
+    asking = [asyncio.create_task(bench.dispatcher.ask(asker, 60)) for asker in askers]
+    await wait_until_async(lambda: all(asker.looked.done() for asker in askers), what="all to wait")
+    await wait_until_async(lambda: not bench.dispatcher._asked_again, what="the second look")
+    bench.fill(namespace, 7)
+    bench.hints.give([namespace_topic(namespace)])
+    dealt = await asyncio.wait_for(asyncio.gather(*asking), 20)
+    assert [len(each.claimed) for each in dealt] == [1] * 7
 
 
 async def test_however_many_heads_are_empty_what_is_behind_them_is_found_at_once(bench: Bench) -> None:
