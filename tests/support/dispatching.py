@@ -38,6 +38,8 @@ class Bench:
         self.dispatcher = dispatcher
         self.hints = hints
         self.anywhere = self.placement()
+        # Whether askers may have asked before: what they may have been given then is looked for twice.
+        self.repeated = True
 
     def namespace(self, weight: int) -> int:
         with psycopg.connect(self.url) as connection:
@@ -83,7 +85,9 @@ class Bench:
 
     def asker(self, *served: int, free: int = 10, prefetch: float = 0, **facts: Any) -> Asker:
         about = AgentFacts(agent_id=uuid4(), version=1, slots=100, **facts)
-        return Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(seconds=prefetch))
+        asker = Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(seconds=prefetch))
+        asker.repeated = self.repeated
+        return asker
 
     def pending(self) -> int:
         return self.count("pending")
