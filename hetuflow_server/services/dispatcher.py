@@ -182,8 +182,7 @@ class Dispatcher:
             async with self._database.transaction() as connection:
                 held = sorted((row.id, row.token) for row in dealt.claimed)
                 released = await self._settler.release_unstarted(connection, held)
-            self._heads.forget()
-            self._kicked.set()
+            # Heard here as well: who waits may have it.
             self._hints.give(released.hints)
 
     def _on_hints(self, topics: Collection[Topic], *, relayed: bool) -> None:  # noqa: ARG002 - all alike

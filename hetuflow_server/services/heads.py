@@ -63,8 +63,12 @@ class KnownHeads:
             # Before the read: what is said while it is under way may have come too late for it.
             self._known_until = now + self._believed_seconds
             self._told = {}
-            found = await queue.heads(connection)
-            self.weights = await queue.weights(connection)
+            try:
+                found = await queue.heads(connection)
+                self.weights = await queue.weights(connection)
+            except BaseException:
+                self.forget()
+                raise
             self.index.replace([*found, *self._told])
             # What was told of meanwhile may be due before what was found.
             self._first_due = {head: due for head, due in found.items() if head not in self._told}

@@ -184,6 +184,23 @@ async def test_a_claim_that_gave_all_that_was_wanted_is_followed_by_another(
     assert [len(each.claimed) for each in dealt] == [1] * 7
 
 
+async def test_a_claim_that_failed_is_tried_again_by_itself(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was kicked for was told once."""
+    namespace, heads, faults = bench.namespace(100), queue.heads, [OSError("planted")]
+
+    async def fail_once(*arguments: Any) -> Any:
+        if faults:
+            raise faults.pop()
+        return await heads(*arguments)
+
+    monkeypatch.setattr(queue, "heads", fail_once)
+    bench.fill(namespace, 1)
+    dealt = await asyncio.wait_for(bench.dispatcher.ask(bench.asker(namespace), 60), 10)
+    assert (faults, len(dealt.claimed)) == ([], 1)
+
+
 async def test_however_many_heads_are_empty_what_is_behind_them_is_found_at_once(bench: Bench) -> None:
     """More of them than a claim looks at: what waited there has gone since they were read."""
     namespace = bench.namespace(100)
