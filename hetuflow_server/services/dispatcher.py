@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 from uuid import UUID
 
@@ -247,14 +248,16 @@ class Dispatcher:
             seconds = min(seconds, self._asked_again[0][0] - self._clock.monotonic())
         return max(0.001, seconds)
 
-    def _to_look_back_for(self, newcomers: Sequence[Asker]) -> list[Asker]:
+    def _to_look_back_for(self, newcomers: Sequence[Asker], now: float) -> list[Asker]:
         """Return whose requests may have been given something: of those who ask again, twice."""
         found = [asker for asker in newcomers if asker.repeated]
-        while self._asked_again and self._asked_again[0][0] <= self._clock.monotonic():
-            _, asker = self._asked_again.popleft()
-            if not (asker.new or asker.answer.done()):
-                found.append(asker)
-        return found
+        late = takewhile(lambda one: one[0] <= now, self._asked_again)
+        return found + [asker for _, asker in late if not (asker.new or asker.answer.done())]
+
+    def _note_look_back(self, now: float) -> None:
+        """It was looked back for all whose time had come."""
+        while self._asked_again and self._asked_again[0][0] <= now:
+            self._asked_again.popleft()
 
     async def _round(self) -> bool:
         """Deal what there is; return whether another round may find more."""
@@ -263,7 +266,7 @@ class Dispatcher:
         newcomers = self._waiting.newcomers()
         # What is reserved here may be forgotten by a crash: its start would then be refused.
         async with self._database.transaction(Lane.FORGETFUL) as connection:
-            claimed = await self._given_before(connection, self._to_look_back_for(newcomers))
+            claimed = await self._given_before(connection, self._to_look_back_for(newcomers, began))
             for asker in (*newcomers, *claimed):
                 asker.hungry = asker not in claimed
             full = False
@@ -273,6 +276,7 @@ class Dispatcher:
                 dealt, full = await self._claim(connection)
                 claimed |= dealt
         self._waiting.note_look(newcomers)
+        self._note_look_back(began)
         self._gathering.note(len(claimed), began, self._clock.monotonic())
         gone = []
         for asker, rows in claimed.items():

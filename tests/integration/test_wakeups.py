@@ -201,6 +201,32 @@ async def test_a_claim_that_failed_is_tried_again_by_itself(
     assert (faults, len(dealt.claimed)) == ([], 1)
 
 
+async def test_a_look_back_that_failed_is_made_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What another server dealt to this request meanwhile would stay reserved for nobody."""
+    namespace, look_back, looks = bench.namespace(100), claim_transitions.claimed_before, list[object]()
+    asker = bench.asker(namespace)
+    asker.repeated = True
+
+    async def fail_the_second_time(*arguments: Any) -> Any:
+        looks.append(arguments)
+        if len(looks) == 2:
+            raise OSError("planted")
+        return await look_back(*arguments)
+
+    monkeypatch.setattr(claim_transitions, "claimed_before", fail_the_second_time)
+    asking = asyncio.create_task(bench.dispatcher.ask(asker, 60))
+    await wait_until_async(asker.looked.done, what="the first look")
+    bench.fill(namespace, 1)
+    with psycopg.connect(bench.url) as connection:
+        connection.execute(
+            "UPDATE sched_task_instance SET status = 'reserved', token = gen_random_uuid(), agent_id = %s, "
+            "session_id = %s, request_id = %s, reserved_at = now(), "
+            "reserved_until = now() + interval '1 hour'",
+            (asker.agent_id, asker.session_id, asker.request_id),
+        )
+    assert len((await asyncio.wait_for(asking, 10)).claimed) == 1
+
+
 async def test_however_many_heads_are_empty_what_is_behind_them_is_found_at_once(bench: Bench) -> None:
     """More of them than a claim looks at: what waited there has gone since they were read."""
     namespace = bench.namespace(100)
