@@ -112,6 +112,21 @@ async def test_what_is_due_goes_before_what_comes_whatever_its_priority(bench: B
     assert due[2] < SystemClock().now() < min(due[3:])
 
 
+@pytest.mark.parametrize(("priority", "due"), [(900, 4), (100, 4), (100, 1)])
+async def test_what_comes_of_a_head_that_has_both_waits_for_what_is_due_elsewhere(
+    bench: Bench, priority: int, due: int
+) -> None:
+    """Of the same urgency, or of less; and each row is given once."""
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 1, priority=900)
+    bench.fill(namespace, 5, due_in=100, priority=900)
+    bench.fill(namespace, due, priority=priority, placement=bench.placement())
+    dealt = await bench.dispatcher.ask(bench.asker(namespace, free=4, prefetch=105), 5)
+    now = SystemClock().now()
+    assert len({row.id for row in dealt.claimed}) == 4
+    assert sum(row.due_at < now for row in dealt.claimed) == min(4, 1 + due)
+
+
 @pytest.mark.parametrize("free", [1, 2])
 async def test_however_much_comes_what_is_due_goes_first(bench: Bench, free: int) -> None:
     """More classes of it than a claim looks at, all of them more urgent."""
