@@ -12,7 +12,7 @@ import pytest
 from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.loops.upkeep import Upkeep
-from hetuflow_server.store import claim_transitions
+from hetuflow_server.store import claim_transitions, transitions
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.store.records import Recipient
 from tests.support.rows import insert, instance_row
@@ -185,3 +185,57 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
         if claimed is not None
     }
     assert len({claimed.token for claimed in reserved if claimed is not None}) == len(wanted)
+
+
+async def test_a_head_gives_no_more_than_its_share_and_its_first(
+    database: Database, fresh_database_url: str
+) -> None:
+    """Whatever plan PostgreSQL has for it."""
+    now, second = datetime.now(UTC), timedelta(seconds=1)
+    rows = {
+        priority: [instance_row(at=now - n * second, priority=priority, lease_ms=4000) for n in range(1, 6)]
+        for priority in (500, 900)
+    }
+    with psycopg.connect(fresh_database_url) as connection:
+        for row in (*rows[500], *rows[900]):
+            insert(connection, "sched_task_instance", row)
+    async with database.transaction() as claiming:
+        for way in ("indexscan", "indexonlyscan", "bitmapscan"):
+            await claiming.exec_driver_sql(f"SET LOCAL enable_{way} = off")
+        locked = await claim_transitions.lock_claimable(
+            claiming, [(Head(1, 1, 500), 2), (Head(1, 1, 900), 3)], want=10, prefetch=timedelta(0)
+        )
+    assert [one.id for one in locked] == [
+        *(row["id"] for row in rows[900][:1:-1]),
+        *(row["id"] for row in rows[500][:2:-1]),
+    ]
+
+
+async def test_what_is_bound_goes_first_and_counts(database: Database, fresh_database_url: str) -> None:
+    """Nobody else can take it; with the rest it is no more than was asked for."""
+    agent = uuid4()
+    with psycopg.connect(fresh_database_url) as connection:
+        for target in (agent, agent, None, None, None):
+            insert(connection, "sched_task_instance", instance_row(target_agent_id=target, lease_ms=4000))
+    async with database.transaction() as claiming:
+        locked = await claim_transitions.lock_claimable(
+            claiming, [(Head(1, 1, 500), 3), (Head(1, 1, 500, agent), 3)], want=3, prefetch=timedelta(0)
+        )
+    assert [one.target_agent_id for one in locked] == [agent, agent, None]
+
+
+async def test_what_is_somebodys_is_nobody_elses(database: Database, fresh_database_url: str) -> None:
+    with psycopg.connect(fresh_database_url) as connection:
+        insert(connection, "sched_task_instance", instance_row(lease_ms=300_000))
+    first, second = (Recipient(uuid4(), uuid4(), uuid4()) for _ in range(2))
+    async with database.transaction() as claiming:
+        [row] = await claim_transitions.lock_claimable(
+            claiming, [(Head(1, 1, 500), 1)], want=1, prefetch=timedelta(0)
+        )
+        [mine] = await claim_transitions.reserve(claiming, [(row, first)])
+        assert mine is not None
+        assert await claim_transitions.reserve(claiming, [(row, second)]) == [None]
+        request = [(first.agent_id, first.request_id)]
+        assert (await claim_transitions.claimed_before(claiming, request)).keys() == {first.request_id}
+        assert await transitions.start(claiming, [(mine.id, mine.token)]) == {mine.id}
+        assert await claim_transitions.claimed_before(claiming, request) == {}, "what has begun is not given"

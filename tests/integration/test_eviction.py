@@ -76,6 +76,16 @@ async def test_what_has_not_begun_goes_back_and_has_spent_nothing(engine: Engine
     assert (task.status, task.losses, task.instances[0].status) == ("pending", 0, "pending")
 
 
+async def test_taints_of_other_effects_end_nothing(engine: Engine, fleet: Fleet) -> None:
+    """They keep new work away, or would rather not have it."""
+    one = await running(engine, fleet)
+    agent_id = await fleet.register("a", again=True, taints=["spot:NoSchedule", "old:PreferNoSchedule"])
+    async with engine.database.transaction() as connection:
+        assert await queue.cancels_for(connection, [agent_id]) == {}
+    await engine.finish(one)
+    assert (await engine.task(one.task_id)).status == "succeeded"
+
+
 async def test_what_goes_back_wakes_who_waits(
     engine: Engine, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
