@@ -127,6 +127,29 @@ async def test_what_comes_of_a_head_that_has_both_waits_for_what_is_due_elsewher
     assert sum(row.due_at < now for row in dealt.claimed) == min(4, 1 + due)
 
 
+async def test_what_heads_do_not_have_is_taken_of_those_that_have_more(bench: Bench) -> None:
+    """In the same claim, and nothing of it twice."""
+    namespace = bench.namespace(100)
+    for _ in range(6):
+        bench.fill(namespace, 1, placement=bench.placement())
+    bench.fill(namespace, 20)
+    dealt = await bench.dispatcher.ask(bench.asker(namespace, free=12), 5)
+    assert len({row.id for row in dealt.claimed}) == 12
+    assert bench.count("reserved") == 12
+
+
+async def test_of_what_comes_the_most_urgent_goes_first(bench: Bench) -> None:
+    """Also after a look for what is due elsewhere, where there is only more that comes."""
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 1, priority=900)
+    bench.fill(namespace, 5, due_in=100, priority=900)
+    less = bench.placement()
+    bench.fill(namespace, 5, due_in=50, priority=100, placement=less)
+    dealt = await bench.dispatcher.ask(bench.asker(namespace, free=4, prefetch=105), 5)
+    assert len(dealt.claimed) == 4
+    assert less not in {row.placement_id for row in dealt.claimed}
+
+
 @pytest.mark.parametrize("free", [1, 2])
 async def test_however_much_comes_what_is_due_goes_first(bench: Bench, free: int) -> None:
     """More classes of it than a claim looks at, all of them more urgent."""

@@ -44,16 +44,20 @@ async def test_work_committed_at_any_moment_of_a_round_finds_who_waits(bench: Be
             assert len(dealt.claimed) == 1, f"after {turns} turns"
 
 
-async def test_news_that_comes_while_the_heads_are_read_is_not_lost(bench: Bench) -> None:
-    """The read is held up until the news is there; what it missed is read again."""
+@pytest.mark.parametrize("told", ["where", "exactly where", "exactly where more comes"])
+async def test_news_that_comes_while_the_heads_are_read_is_not_lost(bench: Bench, told: str) -> None:
+    """The read is held up until the news is there; what it missed is read again, or believed."""
     namespace = bench.namespace(100)
+    if told == "exactly where more comes":
+        bench.fill(namespace, 1, due_in=100)
     async with await psycopg.AsyncConnection.connect(bench.url) as connection:
         # Weights are read right after the heads: the row comes between the two.
         await connection.execute("LOCK TABLE sched_namespace IN ACCESS EXCLUSIVE MODE")
         asking = asyncio.create_task(bench.dispatcher.ask(bench.asker(namespace), 30))
         await wait_until_async(lambda: _waits_for_a_lock(bench.url), what="the round to read")
         bench.fill(namespace, 1)
-        bench.hints.give([namespace_topic(namespace)])
+        there = head_topic(namespace, bench.anywhere, 500)
+        bench.hints.give([namespace_topic(namespace) if told == "where" else there])
         await connection.rollback()
     assert len((await asyncio.wait_for(asking, 20)).claimed) == 1
 
@@ -153,6 +157,17 @@ async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None
     ahead = row.due_at - SystemClock().now()
     assert timedelta(0) < ahead <= timedelta(seconds=3)
     assert row.due_at - told_at > timedelta(seconds=3), "nobody might take it yet when the news came"
+
+
+async def test_of_several_that_come_the_first_sets_the_timer(bench: Bench) -> None:
+    """One that was read long before it is due, and one that was told of and is due soon."""
+    namespace = bench.namespace(100)
+    bench.fill(namespace, 1, due_in=100, priority=900)
+    assert (await bench.dispatcher.ask(bench.asker(namespace), 0)).claimed == []
+    bench.fill(namespace, 1, due_in=0.5)
+    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    (row,) = (await asyncio.wait_for(bench.dispatcher.ask(bench.asker(namespace), 60), 10)).claimed
+    assert row.due_at < SystemClock().now()
 
 
 async def test_a_claim_that_gave_all_that_was_wanted_is_followed_by_another(
