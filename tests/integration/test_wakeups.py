@@ -98,6 +98,27 @@ async def test_a_row_dealt_while_its_asker_was_going_is_not_lost(bench: Bench, h
         assert bench.count("reserved") == taken, "and nobody holds another"
 
 
+async def test_what_was_just_reserved_for_somebody_who_has_gone_is_the_next_ones(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It hung up while its rows were written: nobody would hear of them."""
+    namespace, reserve = bench.namespace(100), claim_transitions.reserve
+    bench.fill(namespace, 2)
+    leaving = asyncio.create_task(bench.dispatcher.ask(bench.asker(namespace), 30))
+
+    async def go_meanwhile(*arguments: Any, **options: Any) -> Any:
+        reserved = await reserve(*arguments, **options)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+        return reserved
+
+    with monkeypatch.context() as patched:
+        patched.setattr(claim_transitions, "reserve", go_meanwhile)
+        await asyncio.wait({leaving})
+    dealt = await asyncio.wait_for(bench.dispatcher.ask(bench.asker(namespace), 60), 10)
+    assert [row.claim_no for row in dealt.claimed] == [2, 2]
+
+
 async def test_a_head_that_is_empty_is_not_asked_again_until_something_comes(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
