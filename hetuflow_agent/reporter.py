@@ -261,8 +261,9 @@ class Reporter:
         asked = len(self._asked)
         if asked >= _ENOUGH // 2 or self._stopping.is_set():
             return True
-        # No start goes sooner because of these: many may wait for their logs.
-        if lane is _Lane.RESULTS and len(self._results) - len(self._on_the_way) >= _ENOUGH:
+        unsent = len(self._results) - len(self._on_the_way)
+        # No start goes sooner because of those that wait for their logs.
+        if unsent >= _ENOUGH and (lane is _Lane.RESULTS or len(self._ready(_ENOUGH)) >= _ENOUGH):
             return True
         return self._errand is None or self._errand.under_way() <= asked
 

@@ -24,6 +24,9 @@ _SHORTEST: Final = 0.001
 _SHARE: Final = 0.1
 # Of how long ago the pace still tells, in seconds.
 _WHILE: Final = 0.5
+# After so long without an end what came before tells nothing any more, and no less is enough to tell by.
+_PAUSE: Final = 0.25
+_LEAST_TOLD: Final = 0.1
 
 
 class Pace:
@@ -35,7 +38,9 @@ class Pace:
     """
 
     def __init__(self) -> None:
-        self._per_second = 0.0
+        # Ends of late, each counting for less with time; since when, and as of when.
+        self._recent = 0.0
+        self._since = 0.0
         self._at = 0.0
         self._lead = 0.0
         self._duration: float | None = None
@@ -46,13 +51,20 @@ class Pace:
 
     def note_end(self, now: float, seconds: float) -> None:
         """Some work has ended that took so long."""
-        self._per_second = self.per_second(now) + 1 / _WHILE
+        if now - self._at > _PAUSE:
+            self._recent, self._since = 0.0, now - seconds
+        self._recent = self._left(now) + 1
         self._at = now
         before = seconds if self._duration is None else self._duration
         self._duration = before + (seconds - before) * _SHARE
 
     def per_second(self, now: float) -> float:
-        return self._per_second * math.exp(-max(0.0, now - self._at) / _WHILE)
+        """Of the time since work began to end: a burst is not slow because there was nothing before it."""
+        told = max(_LEAST_TOLD, now - self._since)
+        return self._left(now) / (_WHILE * (1 - math.exp(-told / _WHILE)))
+
+    def _left(self, now: float) -> float:
+        return self._recent * math.exp(-max(0.0, now - self._at) / _WHILE)
 
     def ahead(self, now: float, slots: int) -> int:
         """How many to take beyond the slots."""

@@ -281,6 +281,28 @@ async def test_starts_wait_for_half_as_many_whatever_waits_for_its_log(
     assert await asyncio.gather(*waiting) == [ReportOutcome.OK] * 32
 
 
+async def test_results_that_are_ready_are_company_for_a_start(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They wait for it, and nothing new is asked for meanwhile: the line at the keeper would run dry."""
+    monkeypatch.setattr("hetuflow_agent.reporter.company", lambda *_: 3600.0)
+    errands = Errands()
+    errands.more = 1_000
+    scene.reporter.take_along(errands)
+    start = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
+    await asyncio.sleep(0)
+    sending = asyncio.create_task(scene.reporter.send_starts())
+    scene.submit(63)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not scene.wire.requests
+    scene.submit()
+    assert await sending == 1
+    assert await start is ReportOutcome.OK
+    (request,) = scene.wire.requests
+    assert len(request.reports) == 65
+
+
 async def test_a_result_the_server_cannot_take_holds_up_no_start(scene: Scene) -> None:
     (finish,) = scene.submit()
     scene.wire.refuse = lambda request: Invalid("bad") if finish in request.reports else None

@@ -96,6 +96,42 @@ def test_a_pace_is_forgotten_when_nothing_ends() -> None:
     assert pace.ahead(now + 3, slots=4) == 0
 
 
+@pytest.mark.parametrize("before", [0, 2_000])
+def test_a_burst_is_known_by_its_first_tenth_of_a_second(before: int) -> None:
+    pace, now = Pace(), 1_000.0
+    for n in range(before):
+        now = 1_000.0 + n / 500
+        pace.note_end(now, 0.002)
+    began = now + 2.0
+    for n in range(100):
+        now = began + n / 1_000
+        pace.note_end(now, 0.002)
+    assert 800 < pace.per_second(now) < 1_200
+    for n in range(100, 3_000):
+        now = began + n / 1_000
+        pace.note_end(now, 0.002)
+    assert 900 < pace.per_second(now) < 1_100
+
+
+def test_a_few_ends_at_once_are_no_burst() -> None:
+    pace = Pace()
+    for _ in range(4):
+        pace.note_end(1_000.0, 0.002)
+    assert pace.per_second(1_000.0) < 50
+    slow = Pace()
+    for _ in range(4):
+        slow.note_end(1_000.0, 5.0)
+    assert slow.per_second(1_000.0) < 10
+
+
+def test_ends_that_come_now_and_then_are_told_as_such() -> None:
+    pace, now = Pace(), 0.0
+    for n in range(20):
+        now = 1_000.0 + n
+        pace.note_end(now, 0.01)
+    assert pace.per_second(now + 1.0) < 1.5
+
+
 def test_before_anything_has_ended_nothing_is_taken_ahead() -> None:
     assert Pace().ahead(5.0, slots=4) == 0
 
