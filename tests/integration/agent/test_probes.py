@@ -118,7 +118,11 @@ async def port() -> AsyncIterator[int]:
     """A server that answers with the status that is asked for, or with nonsense."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        request = await reader.readuntil(b"\r\n")
+        try:
+            request = await reader.readuntil(b"\r\n")
+        except asyncio.IncompleteReadError:  # a probe that only connects
+            writer.close()
+            return
         status = request.split()[1].removeprefix(b"/") if request.startswith(b"GET /") else b""
         if status.isdigit():
             writer.write(b"HTTP/1.1 " + status + b" Whatever\r\nContent-Length: 0\r\n\r\n")
