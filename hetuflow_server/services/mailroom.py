@@ -20,6 +20,7 @@ from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.services.access import AgentCredential
 from hetuflow_server.services.agent_sessions import AgentSessions
+from hetuflow_server.services.storable import json_without_nul, without_nul
 from hetuflow_server.store import agent_commands as store, queue
 from hetuflow_server.store.database import Database
 from hetuflow_server.stream.hints import AGENT, Hints, Topic
@@ -119,8 +120,9 @@ class Mailroom:
         self, credential: AgentCredential, asked: m.Acknowledgements
     ) -> m.AcknowledgementsTaken:
         session = await self._sessions.current(credential, asked.session_id)
+        # Whatever an answer says, its command has been carried out: it must not come again for that.
         answers = [
-            (one.command_id, msgspec.json.encode(one.result).decode(), one.error)
+            (one.command_id, json_without_nul(msgspec.json.encode(one.result)), without_nul(one.error))
             for one in asked.acknowledgements
         ]
         _check(answers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -21,6 +20,7 @@ from hetuflow_server.services.agent_sessions import AgentSessions
 from hetuflow_server.services.coalescing import Coalescer
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.settling import Settler
+from hetuflow_server.services.storable import NUL_IN_JSON, without_nul
 from hetuflow_server.store import (
     claim_transitions,
     daemon_transitions,
@@ -45,8 +45,6 @@ _LAST_MILLISECOND = 253_402_300_799_999
 _LONGEST_PROGRESS = 200
 # A little more than agents let through: JSON writes some characters longer than the task did.
 _MOST_OUTPUT = 512 * 1024
-# Not behind a backslash that is one itself.
-_NUL_IN_JSON = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _OK = m.ReportOutcome.OK
 # In the order of the reports.
 Outcomes = list[m.ReportOutcome]
@@ -144,13 +142,17 @@ class Reporting:
         return [[outcomes[r.instance_id, r.token] for r in batch] for batch in batches]
 
     async def _release(self, reports: Sequence[m.Release]) -> Outcomes:
-        async with self._database.transaction() as connection:
-            released = await self._settler.release(
-                connection,
-                sorted((r.instance_id, r.token) for r in reports),
-            )
-        self._hints.give(released.hints)
-        return [_OK if r.instance_id in released.ended else m.ReportOutcome.STALE for r in reports]
+        """Give claims back. An instance named with several tokens has a turn for each: one may be right."""
+        released: set[tuple[UUID, UUID]] = set()
+        left = {(report.instance_id, report.token) for report in reports}
+        while left:
+            held = sorted(dict(left).items())
+            async with self._database.transaction() as connection:
+                settled = await self._settler.release(connection, held)
+            self._hints.give(settled.hints)
+            released |= {one for one in held if one[0] in settled.ended}
+            left.difference_update(held)
+        return [_OK if (r.instance_id, r.token) in released else m.ReportOutcome.STALE for r in reports]
 
     async def _finish(self, batches: Sequence[AgentFinishes]) -> list[Outcomes]:
         """End claims. One told before with the same token is told again; any other comes too late."""
@@ -246,7 +248,7 @@ def _check(reports: Sequence[m.Finish]) -> None:
             encoded = msgspec.json.encode(report.output)
             if len(encoded) > _MOST_OUTPUT:
                 raise Invalid(f"An output has at most {_MOST_OUTPUT} bytes.")
-            if _NUL_IN_JSON.search(encoded):
+            if NUL_IN_JSON.search(encoded):
                 raise Invalid("An output holds no NUL character.")
         if report.status not in INSTANCE_TERMINAL:
             raise Invalid(f"An instance cannot finish as {report.status.value}.")
@@ -260,12 +262,8 @@ def _storable(report: m.Finish) -> m.Finish:
     if "\0" not in f"{report.reason}{report.message}":
         return report
     return msgspec.structs.replace(
-        report, reason=_without_nul(report.reason), message=_without_nul(report.message)
+        report, reason=without_nul(report.reason), message=without_nul(report.message)
     )
-
-
-def _without_nul(text: str | None) -> str | None:
-    return None if text is None else text.replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
 def _ending(report: m.Finish) -> Ending:

@@ -164,3 +164,20 @@ async def test_acknowledgements_keep_within_bounds(desk: Desk) -> None:
     assert (await desk.actions.command(WHO, asked.id)).state == "pending"
     await acknowledge(*[m.Acknowledgement(uuid4())] * 99, m.Acknowledgement(asked.id, error="x" * 2_000))
     assert (await desk.actions.command(WHO, asked.id)).state == "acknowledged"
+
+
+async def test_what_an_acknowledgement_says_keeps_no_command_from_being_acknowledged(desk: Desk) -> None:
+    """An error may have any text; PostgreSQL keeps none with a NUL, and the agent would answer the same."""
+    agent = await desk.fleet.register("a")
+    failed, done = await desk.actions.metrics(WHO, agent), await desk.actions.metrics(WHO, agent)
+    mailroom = Mailroom(desk.engine.database, desk.engine.hints, desk.fleet.sessions, SystemClock())
+    answers = [
+        m.Acknowledgement(failed.id, error="a\0b"),
+        m.Acknowledgement(done.id, {"a\0": ["\0\0", "\\\0", "\\u0000"]}),
+    ]
+    said = m.Acknowledgements(desk.fleet.session_of("a"), answers)
+    await mailroom.acknowledge(desk.fleet.credential, said)
+    failed, done = await desk.actions.command(WHO, failed.id), await desk.actions.command(WHO, done.id)
+    assert (failed.state, failed.error) == ("acknowledged", "a\ufffdb")
+    assert (done.state, done.error) == ("acknowledged", None)
+    assert done.result == {"a\ufffd": ["\ufffd\ufffd", "\\\ufffd", "\\u0000"]}

@@ -44,7 +44,7 @@ class Desk:
         (claimed,) = await self.fleet.poll("a")
         return claimed
 
-    async def report(self, *reports: m.Start | m.Finish) -> list[m.ReportOutcome]:
+    async def report(self, *reports: m.Start | m.Release | m.Finish) -> list[m.ReportOutcome]:
         asked = m.Reports(self.fleet.session_of("a"), list(reports))
         taken = await self.reporting.report(self.fleet.credential, asked)
         return [result.outcome for result in taken.results]
@@ -82,6 +82,42 @@ async def test_of_two_ends_told_together_the_holders_counts_and_the_other_is_lat
     assert [late.exit_code for late in task.late_results] == [9]
     assert await desk.report(*told) == outcomes, "told again, answered again"
     await desk.engine.all_is_well()
+
+
+@pytest.mark.parametrize("right_first", [True, False])
+async def test_of_two_releases_told_together_the_holders_counts_and_the_other_is_stale(
+    desk: Desk, *, right_first: bool
+) -> None:
+    one, other = await desk.claimed(), await desk.claimed()
+    right, wrong = m.Release(one.id, one.token), m.Release(one.id, uuid4())
+    told = [right, wrong] if right_first else [wrong, right]
+    outcomes = [OK, STALE] if right_first else [STALE, OK]
+    assert await desk.report(*told, m.Release(other.id, other.token)) == [*outcomes, OK]
+    for claim in (one, other):
+        (live,) = (await desk.engine.task(claim.task_id)).instances
+        assert live.status == "pending"
+    assert await desk.report(*told) == [STALE, STALE], "it is nobody's any more"
+
+
+@pytest.mark.parametrize("status", [SUCCEEDED, FAILED])
+async def test_when_it_began_and_ended_is_told_by_its_agent_and_otherwise_when_it_was_heard(
+    desk: Desk, status: InstanceStatus
+) -> None:
+    """A process starts up to a second after its start was committed, and its end may be told much later."""
+    told, brief, untold = [await desk.claimed() for _ in range(3)]
+    assert await desk.report(start_of(told), start_of(untold)) == [OK, OK]
+    began, over = 1_000_000_000_001, 1_000_000_000_500
+    ends = [end_of(claim, status, started_at=began, finished_at=over) for claim in (told, brief)]
+    assert await desk.report(*ends, end_of(untold, status)) == [OK, OK, OK]
+    for claim in (told, brief):
+        (ended,) = (await desk.engine.task(claim.task_id)).instances
+        assert ended.started_at is not None
+        assert ended.finished_at is not None
+        assert [ids.milliseconds(ended.started_at), ids.milliseconds(ended.finished_at)] == [began, over]
+    (heard,) = (await desk.engine.task(untold.task_id)).instances
+    assert heard.started_at is not None
+    assert heard.finished_at is not None
+    assert began < ids.milliseconds(heard.started_at) <= ids.milliseconds(heard.finished_at)
 
 
 async def test_an_end_told_twice_at_once_is_one_end(scheduling: Scheduling) -> None:
