@@ -125,3 +125,27 @@ async def test_a_taint_that_is_told_again_ends_nothing_twice(engine: Engine, fle
     await engine.finish(one, status=InstanceStatus.FAILED)
     task = await engine.task(one.task_id)
     assert (task.losses, task.instances[0].reason) == (1, "evicted")
+
+
+async def test_what_has_changed_since_the_look_is_not_ended_for_a_taint(engine: Engine, fleet: Fleet) -> None:
+    """It has ended, was told to end by somebody, or is another claim that has not begun."""
+    over, cancelled, terminated, again = [
+        await running(engine, fleet, retry={"max_attempts": 2}) for _ in range(4)
+    ]
+    await engine.finish(over)
+    await engine.actions.cancel(WHO, cancelled.task_id)
+    await engine.actions.terminate(WHO, terminated.id)
+    await engine.release(again)
+    (reserved,) = await fleet.poll("a")
+    assert reserved.id == again.id
+    for one in (over, cancelled, terminated, again):
+        async with engine.database.transaction() as connection:
+            settled = await engine.settler.evict(connection, one.id)
+        assert (settled.asked, settled.hints) == ({}, set())
+    await engine.finish(cancelled, terminated, status=InstanceStatus.CANCELLED)
+    assert (await engine.task(cancelled.task_id)).status == "cancelled"
+    ended, _ = (await engine.task(terminated.task_id)).instances
+    assert (ended.status, ended.reason) == ("failed", "terminated")
+    await engine.start(reserved)
+    (live,) = (await engine.task(reserved.task_id)).instances
+    assert (live.status, live.cancel_requested) == ("running", False)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from msgspec import structs
+from msgspec import convert, structs
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
@@ -18,7 +18,8 @@ from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.store import queue
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.records import Claimed
-from tests.support.claiming_engine import WHO, Engine, engine_on
+from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
+from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
 from tests.support.engine import Engine as Scheduling
 from tests.support.fleet import Fleet
 from tests.support.flows import Flows, work
@@ -43,6 +44,20 @@ class Desk:
         await self.engine.run(await self.engine.job(**spec))
         (claimed,) = await self.fleet.poll("a")
         return claimed
+
+    async def heartbeat(self, *held: Claimed, **said: Any) -> m.HeartbeatKept:
+        asked = m.Heartbeat(self.fleet.session_of("a"), [m.Held(one.id, one.token) for one in held], **said)
+        return await self.reporting.heartbeat(self.fleet.credential, asked)
+
+    def heard(self) -> set[Topic]:
+        """What is told from now on."""
+        told: set[Topic] = set()
+
+        def note(topics: Collection[Topic], *, relayed: bool) -> None:
+            told.update(topics)
+
+        self.engine.hints.listen(note)
+        return told
 
     async def report(self, *reports: m.Start | m.Release | m.Finish) -> list[m.ReportOutcome]:
         asked = m.Reports(self.fleet.session_of("a"), list(reports))
@@ -194,3 +209,123 @@ async def test_an_output_with_a_nul_is_refused_and_one_that_speaks_of_it_is_not(
         await desk.report(end_of(one, SUCCEEDED, output={"a": ["\\\0"]}))
     assert await desk.report(end_of(one, SUCCEEDED, output={"a": "\\u0000"})) == [OK]
     assert (await desk.engine.task(one.task_id)).output == {"a": "\\u0000"}
+
+
+async def test_a_heartbeat_keeps_what_is_held_and_names_what_is_to_end(desk: Desk) -> None:
+    one, other, gone = [await desk.claimed() for _ in range(3)]
+    await desk.report(start_of(one))
+    await desk.engine.actions.cancel(WHO, other.task_id)
+    await desk.engine.release(gone)
+    kept = await desk.heartbeat(other, gone, one)
+    assert set(kept.kept) == {one.id, other.id}
+    assert kept.cancels == [m.Cancel(other.id, other.token)]
+
+
+async def test_a_heartbeat_tells_how_busy_the_host_is(desk: Desk) -> None:
+    usage = m.HostUsage(10.0, 1.0, 500, 100, 1000)
+    await desk.heartbeat(host=usage)
+    await desk.fleet.sessions.flush_seen()
+    row = desk.engine.rows.execute("SELECT host_usage FROM sched_agent").fetchone()
+    assert row is not None
+    assert convert(row[0], m.HostUsage) == usage
+
+
+async def test_progress_keeps_within_bounds(desk: Desk) -> None:
+    one = await desk.claimed()
+    await desk.report(start_of(one))
+    for percent, message in ((-0.1, ""), (100.1, ""), (1, "x" * 201), (1, "\0")):
+        with pytest.raises(Invalid):
+            await desk.heartbeat(one, progress=[m.Progress(one.id, one.token, percent, message)])
+    for percent, message in ((0, ""), (100, "x" * 200)):
+        await desk.heartbeat(one, progress=[m.Progress(one.id, one.token, percent, message)])
+        row = desk.engine.rows.execute("SELECT progress FROM sched_task_instance").fetchone()
+        assert row == ({"percent": percent, "message": message},)
+
+
+async def test_a_batch_is_answered_in_its_order_and_has_its_bounds(desk: Desk) -> None:
+    begun, over, back = [await desk.claimed() for _ in range(3)]
+    told = [m.Release(back.id, back.token), end_of(over), start_of(begun), m.Release(uuid4(), uuid4())]
+    assert await desk.report(*told) == [OK, OK, OK, STALE]
+    assert await desk.report(*[start_of(begun)] * 200) == [OK] * 200
+    with pytest.raises(Invalid):
+        await desk.report(*[start_of(begun)] * 201)
+
+
+@pytest.mark.parametrize("status", [SUCCEEDED, FAILED])
+async def test_what_began_and_ended_within_a_batch_did_so_in_this_order(
+    desk: Desk, status: InstanceStatus
+) -> None:
+    one = await desk.claimed()
+    assert await desk.report(end_of(one, status), start_of(one)) == [OK, OK]
+    back = await desk.claimed()
+    told = [end_of(back, status), m.Release(back.id, back.token)]
+    assert await desk.report(*told) == [STALE, OK], "given back is given back"
+
+
+async def test_every_end_is_told_to_whoever_waits_for_it(desk: Desk) -> None:
+    """Ends make room and retries; a claim elsewhere on this server waits for either."""
+    spec: dict[str, Any] = {"concurrency": {"max": 1}, **AGAIN}
+    for status in (SUCCEEDED, FAILED, CANCELLED):
+        one, told = await desk.claimed(**spec), desk.heard()
+        with desk.engine.hints.waiting([instance_topic(one.id)]) as waiter:
+            if status is CANCELLED:
+                await desk.engine.actions.cancel(WHO, one.task_id)
+                told.clear()
+                assert await desk.report(start_of(one)) == [CANCELLED]
+            else:
+                assert await desk.report(end_of(one, status)) == [OK]
+            assert await waiter.wait(0), "it is followed"
+        assert namespace_topic(DEFAULT) in told
+    one, told = await desk.claimed(), desk.heard()
+    assert await desk.report(m.Release(one.id, one.token)) == [OK]
+    assert namespace_topic(DEFAULT) in told
+
+
+async def test_a_late_end_is_kept_under_the_name_of_whoever_told_it(desk: Desk) -> None:
+    """Agents that report at the same time share a transaction."""
+    one = await desk.claimed()
+    agents = [await desk.fleet.register(name) for name in ("b", "c")]
+    told = [(agent, [m.Finish(one.id, uuid4(), FAILED, exit_code=n)]) for n, agent in enumerate(agents)]
+    assert await desk.reporting._finish(told) == [[STALE], [STALE]]
+    late = (await desk.engine.task(one.task_id)).late_results
+    assert sorted((result.agent, result.exit_code) for result in late) == [("b", 0), ("c", 1)]
+
+
+async def test_late_ends_are_shown_the_first_first_also_of_who_is_gone_and_of_what_is_over(
+    desk: Desk,
+) -> None:
+    one = await desk.claimed()
+    assert await desk.report(end_of(one)) == [OK]
+    for code in range(21):
+        assert await desk.report(m.Finish(one.id, uuid4(), FAILED, exit_code=code)) == [STALE]
+    assert await desk.report(m.Finish(uuid4(), uuid4(), FAILED)) == [STALE], "nobody knows it"
+    desk.engine.rows.execute("DELETE FROM sched_agent")
+    late = (await desk.engine.task(one.task_id)).late_results
+    assert [(result.agent, result.exit_code) for result in late] == [(None, code) for code in range(20)]
+    rows = desk.engine.rows.execute(
+        "SELECT task_id, namespace_id FROM sched_late_report ORDER BY id"
+    ).fetchall()
+    assert rows == [(one.task_id, DEFAULT)] * 21 + [(None, 0)]
+
+
+async def test_what_cannot_be_an_end_is_refused(desk: Desk) -> None:
+    one = await desk.claimed()
+    for facts in (
+        {"status": InstanceStatus.RUNNING},
+        {"started_at": -1},
+        {"finished_at": 253_402_300_800_000},
+        {"output": {"x": "y" * 512 * 1024}},
+    ):
+        with pytest.raises(Invalid):
+            await desk.report(end_of(one, **facts))  # type: ignore[arg-type] # of a finish
+    assert await desk.report(end_of(one, started_at=0, finished_at=253_402_300_799_999)) == [OK]
+
+
+async def test_rules_are_asked_about_all_that_an_end_tells(desk: Desk) -> None:
+    for when, facts in (({"oom": True}, {"oom": True}), ({"signal": [9]}, {"signal": 9})):
+        rules = [{"when": when, "then": {"retry": False}}]
+        for told, instances in ((facts, 1), ({}, 2)):
+            one = await desk.claimed(retry={**AGAIN["retry"], "rules": rules})
+            assert await desk.report(end_of(one, message="because", **told)) == [OK]
+            attempts = (await desk.engine.task(one.task_id)).instances
+            assert (len(attempts), attempts[0].message) == (instances, "because")
