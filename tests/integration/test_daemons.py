@@ -23,7 +23,7 @@ from hetuflow_server.services.ownership import NotOwner, Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.store import daemons as store
 from hetuflow_server.store.expiry import delete_gone_schedules
-from hetuflow_server.stream.hints import daemons_topic
+from hetuflow_server.stream.hints import daemons_topic, namespace_topic
 from tests.support.daemons import Kept
 from tests.support.engine import WHO, Engine
 
@@ -77,6 +77,17 @@ async def test_an_end_is_followed_in_its_own_transaction(kept: Kept) -> None:
     )
     assert (task["status"], task["attempts"]) == ("failed", 1)
     assert await kept.look() == 0
+
+
+async def test_who_may_take_what_follows_is_told_and_where_nothing_does_whoever_keeps_daemons(
+    kept: Kept,
+) -> None:
+    await kept.set({"replicas": 2})
+    kept.run_all()
+    work, keepers = namespace_topic(kept.namespace_id), daemons_topic(kept.namespace_id)
+    assert (await kept.end(0)).hints & {work, keepers} == {work}
+    await kept.engine.apply({"name": "up", "daemon": {"replicas": 1}})
+    assert (await kept.end(1)).hints & {work, keepers} == {keepers}, "its slot is to be let go of"
 
 
 async def test_a_success_is_followed_on_the_short_way_too(kept: Kept) -> None:

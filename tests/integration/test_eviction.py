@@ -149,3 +149,11 @@ async def test_what_has_changed_since_the_look_is_not_ended_for_a_taint(engine: 
     await engine.start(reserved)
     (live,) = (await engine.task(reserved.task_id)).instances
     assert (live.status, live.cancel_requested) == ("running", False)
+
+
+async def test_what_has_begun_since_the_look_is_not_taken_back(engine: Engine, fleet: Fleet) -> None:
+    one = await running(engine, fleet)
+    async with engine.database.transaction() as connection:
+        settled = await engine.settler.release_unstarted(connection, [(one.id, one.token)])
+    assert settled.ended == set()
+    assert (await engine.task(one.task_id)).status == "running"

@@ -211,6 +211,23 @@ async def test_an_output_with_a_nul_is_refused_and_one_that_speaks_of_it_is_not(
     assert (await desk.engine.task(one.task_id)).output == {"a": "\\u0000"}
 
 
+async def test_only_the_holder_of_a_claim_starts_it_ends_it_or_gives_it_back(desk: Desk) -> None:
+    one, other = await desk.claimed(), uuid4()
+    strange = [m.Start(one.id, other), m.Release(one.id, other), m.Finish(one.id, other, SUCCEEDED)]
+    for started in (False, True):
+        if started:
+            assert await desk.report(start_of(one)) == [OK]
+        for report in (*strange, m.Finish(one.id, other, FAILED)):
+            assert await desk.report(report) == [STALE]
+        (live,) = (await desk.engine.task(one.task_id)).instances
+        assert live.status == ("running" if started else "reserved")
+    assert await desk.report(m.Release(one.id, one.token)) == [OK], (
+        "its start was committed; it had not begun"
+    )
+    (live,) = (await desk.engine.task(one.task_id)).instances
+    assert (live.status, live.started_at) == ("pending", None)
+
+
 async def test_a_heartbeat_keeps_what_is_held_and_names_what_is_to_end(desk: Desk) -> None:
     one, other, gone = [await desk.claimed() for _ in range(3)]
     await desk.report(start_of(one))
@@ -276,9 +293,10 @@ async def test_every_end_is_told_to_whoever_waits_for_it(desk: Desk) -> None:
                 assert await desk.report(end_of(one, status)) == [OK]
             assert await waiter.wait(0), "it is followed"
         assert namespace_topic(DEFAULT) in told
-    one, told = await desk.claimed(), desk.heard()
-    assert await desk.report(m.Release(one.id, one.token)) == [OK]
-    assert namespace_topic(DEFAULT) in told
+    for report_of in (end_of, lambda one: m.Release(one.id, one.token)):
+        one, told = await desk.claimed(**AGAIN), desk.heard()
+        assert await desk.report(report_of(one)) == [OK]
+        assert namespace_topic(DEFAULT) in told, "it is there once more, without any limit"
 
 
 async def test_a_late_end_is_kept_under_the_name_of_whoever_told_it(desk: Desk) -> None:

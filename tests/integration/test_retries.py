@@ -12,6 +12,7 @@ from psycopg.rows import dict_row
 from hetuflow_core import ids
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.stream.hints import agent_topic
 from tests.support.claiming_engine import WHO, Engine, engine_on
 from tests.support.fleet import Fleet
 
@@ -118,3 +119,46 @@ async def test_what_is_cancelled_has_spent_an_attempt_only_if_it_ran(
     await engine.finish(claimed, status=InstanceStatus.CANCELLED)
     shown = await engine.task(task)
     assert (shown.status, shown.attempts) == ("cancelled", int(started))
+
+
+@pytest.mark.parametrize("called", [FAILED, InstanceStatus.CANCELLED])
+@pytest.mark.parametrize("wanted", ["terminated", "evicted"])
+async def test_what_somebody_ended_is_what_they_meant_and_the_next_attempt_is_its_own(
+    engine: Engine, wanted: str, called: InstanceStatus
+) -> None:
+    """A process that is told to end may well exit with an error; the reason stays with the task meanwhile."""
+    (task,) = await engine.run(await engine.job(**AGAIN))
+    (first,) = await engine.claim()
+    await engine.start(first)
+    agent = agent_topic(live(engine, task)["agent_id"])
+    with engine.hints.waiting([agent]) as waiter:
+        if wanted == "terminated":
+            await engine.actions.terminate(WHO, first.id)
+        else:
+            async with engine.database.transaction() as connection:
+                engine.hints.give((await engine.settler.evict(connection, first.id)).hints)
+        assert await waiter.wait(0), "its agent hears of it at once"
+    await engine.finish(first, status=called, exit_code=143)
+    engine.rows.execute("UPDATE sched_task_instance SET due_at = now() WHERE task_id = %s", [task])
+    (second,) = await engine.claim()
+    await engine.start(second)
+    await engine.finish(second, status=FAILED, exit_code=3, reason="its own")
+    shown = await engine.task(task)
+    spent, status = (1, "failed") if wanted == "terminated" else (0, "lost")
+    assert [(one.status, one.reason) for one in shown.instances[:2]] == [
+        (status, wanted),
+        ("failed", "its own"),
+    ]
+    assert (shown.attempts, shown.losses) == (spent + 1, 1 - spent)
+
+
+async def test_what_is_cancelled_says_so_and_not_why_an_earlier_attempt_had_failed(engine: Engine) -> None:
+    (task,) = await engine.run(await engine.job(**AGAIN))
+    (first,) = await engine.claim()
+    await engine.finish(first, status=FAILED, reason="spawn_failed")
+    engine.rows.execute("UPDATE sched_task_instance SET due_at = now() WHERE task_id = %s", [task])
+    (second,) = await engine.claim()
+    await engine.actions.cancel(WHO, task)
+    await engine.finish(second, status=InstanceStatus.CANCELLED)
+    shown = await engine.task(task)
+    assert (shown.status, shown.reason) == ("cancelled", "cancelled")
