@@ -15,6 +15,7 @@ from hetuflow_core.limits import Scope
 from hetuflow_core.placement import Resources
 from hetuflow_core.resources import RunRequest
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.loops import key_sweeper
 from hetuflow_server.store import limits, transitions
 from hetuflow_server.store.limits import OwnLimit
 from hetuflow_server.store.records import Claimed, Ending
@@ -597,3 +598,28 @@ async def test_the_sweeper_looks_at_keys_that_hold_nobody_and_at_what_a_lost_key
         await engine.sweeper.run_once(DEFAULT)
         assert await waiter.wait(0)
     assert engine.statuses() == ["pending"]
+
+
+async def test_the_sweeper_goes_on_behind_the_page_it_looked_at_last(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or keys that hold somebody with good reason would keep it from all that come behind them."""
+    monkeypatch.setattr(key_sweeper, "_PAGE", 1)
+    job = await engine.job(concurrency={"key": "{{ params.who }}"}, params={"who": ""})
+    await engine.run(job, *[RunRequest(params={"who": who}) for who in ("a", "b") * 2])
+    claimed = await engine.claim()
+    used = "SELECT scope FROM sched_limit WHERE scope LIKE 'key:%' ORDER BY scope"
+    first, last = [scope for (scope,) in engine.rows.execute(used).fetchall()]
+    assert (len(claimed), engine.statuses().count("held")) == (2, 2)
+    free = "UPDATE sched_limit SET in_use = 0 WHERE scope = %s"
+    gone = "DELETE FROM sched_task_instance WHERE concurrency_key = %s AND claimed"
+    for key, left in ((last, ["held", "pending", "reserved"]), (first, ["pending", "pending"])):
+        engine.rows.execute(gone, [key])
+        engine.rows.execute(free, [key])
+        for _ in range(3):
+            await engine.sweeper.run_once(DEFAULT)
+        assert sorted(engine.statuses()) == left
+    engine.rows.execute("DELETE FROM sched_task_instance WHERE concurrency_key = %s", [last])
+    for _ in range(3):
+        await engine.sweeper.run_once(DEFAULT)
+    assert engine.rows.execute(used).fetchall() == [(first,)], "somebody still waits for it"

@@ -238,6 +238,24 @@ async def test_a_heartbeat_keeps_what_is_held_and_names_what_is_to_end(desk: Des
     assert kept.cancels == [m.Cancel(other.id, other.token)]
 
 
+async def test_a_heartbeat_renews_what_is_held_and_nothing_else(desk: Desk) -> None:
+    begun, reserved, other = [await desk.claimed() for _ in range(3)]
+    await desk.report(start_of(begun))
+    desk.engine.rows.execute(
+        "UPDATE sched_task_instance SET lease_until = now() + interval '1 s' WHERE status = 'running'"
+    )
+    desk.engine.rows.execute(
+        "UPDATE sched_task_instance SET reserved_until = now() + interval '1 s' WHERE status = 'reserved'"
+    )
+    await desk.heartbeat(begun, reserved)
+    renewed = desk.engine.rows.execute(
+        "SELECT id FROM sched_task_instance "
+        "WHERE coalesce(lease_until, reserved_until) > now() + interval '3 s'"
+    ).fetchall()
+    assert {id_ for (id_,) in renewed} == {begun.id, reserved.id}
+    assert other.id not in (await desk.heartbeat(begun)).kept
+
+
 async def test_a_heartbeat_tells_how_busy_the_host_is(desk: Desk) -> None:
     usage = m.HostUsage(10.0, 1.0, 500, 100, 1000)
     await desk.heartbeat(host=usage)
@@ -277,6 +295,42 @@ async def test_what_began_and_ended_within_a_batch_did_so_in_this_order(
     back = await desk.claimed()
     told = [end_of(back, status), m.Release(back.id, back.token)]
     assert await desk.report(*told) == [STALE, OK], "given back is given back"
+    again = await desk.claimed()
+    assert await desk.report(m.Release(again.id, again.token), start_of(again)) == [OK, OK]
+
+
+@pytest.mark.parametrize("status", [SUCCEEDED, FAILED])
+async def test_ends_within_flows_and_without_count_alike(desk: Desk, status: InstanceStatus) -> None:
+    """They are taken apart, because runs of flows are locked before anything else."""
+    node, other = await desk.claimed(), await desk.claimed()
+    desk.engine.rows.execute(
+        "UPDATE sched_task_instance SET flow_run_id = gen_random_uuid() WHERE id = %s", [node.id]
+    )
+    assert await desk.report(end_of(node, status), end_of(other, status)) == [OK, OK]
+    for one in (node, other):
+        task = await desk.engine.task(one.task_id)
+        assert (task.status, task.late_results) == (status.value, [])
+
+
+async def test_an_end_is_not_looked_at_before_its_start_is_committed(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = await desk.claimed()
+    start, finish, said = desk.reporting._starting.ask, desk.reporting._finishing.ask, []
+
+    async def starting(asked: Any) -> Any:
+        outcomes = await start(asked)
+        said.append("started")
+        return outcomes
+
+    async def finishing(asked: Any) -> Any:
+        said.append("finishing")
+        return await finish(asked)
+
+    monkeypatch.setattr(desk.reporting._starting, "ask", starting)
+    monkeypatch.setattr(desk.reporting._finishing, "ask", finishing)
+    assert await desk.report(start_of(one), end_of(one, SUCCEEDED)) == [OK, OK]
+    assert said == ["started", "finishing"]
 
 
 async def test_every_end_is_told_to_whoever_waits_for_it(desk: Desk) -> None:
