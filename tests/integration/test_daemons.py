@@ -13,19 +13,23 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from hetuflow_core import messages as m
 from hetuflow_core.errors import Conflict
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.loops.daemon_keeper import DaemonKeeper
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.doctor import Doctor
+from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.ownership import NotOwner, Ownership
 from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.store import daemons as store
 from hetuflow_server.store.expiry import delete_gone_schedules
 from hetuflow_server.stream.hints import daemons_topic, namespace_topic
 from tests.support.daemons import Kept
 from tests.support.engine import WHO, Engine
+from tests.support.fleet import Fleet
 
 NEVER_LATE = {"backoff": {"delay": "100ms", "max_delay": "100ms"}}
 
@@ -285,6 +289,25 @@ async def test_a_new_version_brings_back_what_has_ended_for_good(kept: Kept) -> 
     assert kept.statuses() == [None]
     await kept.set({"replicas": 1, "restart": "never"}, run={"command": ["sleep", "infinity"]})
     assert kept.statuses() == ["pending"]
+
+
+async def test_whoever_keeps_daemons_hears_at_once_that_one_is_ready(kept: Kept) -> None:
+    """A rollout waits for it."""
+    await kept.set({"replicas": 1, "readiness": {"tcp": {"port": 1}}})
+    ending, engine = kept.run(0), kept.engine
+    fleet = Fleet(engine)  # type: ignore[arg-type] # it has all that a fleet registers with
+    await fleet.register("a")
+    mailroom = Mailroom(engine.database, engine.hints, fleet.sessions, engine.clock)
+    reporting = Reporting(
+        engine.database, engine.hints, fleet.sessions, mailroom, engine.settler, engine.clock
+    )
+    assert ending.token is not None
+    ready = m.Readiness(ending.instance_id, ending.token, ready=True)
+    with engine.hints.waiting([daemons_topic(kept.namespace_id)]) as waiter:
+        said = m.Heartbeat(fleet.session_of("a"), [], readiness=[ready])
+        await reporting.heartbeat(fleet.credential, said)
+        assert await waiter.wait(0)
+    assert kept.slot(0)["ready_since"] is not None
 
 
 async def test_only_who_holds_a_claim_says_that_it_is_ready(kept: Kept) -> None:

@@ -15,9 +15,9 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.mailroom import Mailroom
 from hetuflow_server.services.reporting import Reporting
-from hetuflow_server.store import queue
+from hetuflow_server.store import queue, transitions
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.records import Claimed
+from hetuflow_server.store.records import Claimed, Ending
 from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
 from tests.support.engine import Engine as Scheduling
@@ -226,6 +226,15 @@ async def test_only_the_holder_of_a_claim_starts_it_ends_it_or_gives_it_back(des
     )
     (live,) = (await desk.engine.task(one.task_id)).instances
     assert (live.status, live.started_at) == ("pending", None)
+
+
+async def test_what_changes_hands_after_the_look_is_not_ended_by_its_former_holder(desk: Desk) -> None:
+    """A claim may be given back and taken by another meanwhile: the statement itself asks for the token."""
+    one = await desk.claimed()
+    former = [Ending(one.id, uuid4(), FAILED)]
+    async with desk.engine.database.transaction() as connection:
+        assert await transitions.finish(connection, former) == []
+        assert len(await transitions.finish(connection, [Ending(one.id, one.token, FAILED)])) == 1
 
 
 async def test_a_heartbeat_keeps_what_is_held_and_names_what_is_to_end(desk: Desk) -> None:

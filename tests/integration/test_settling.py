@@ -514,6 +514,90 @@ async def test_the_verbs_of_rescue_end_nothing_but_what_they_are_for(engine: Eng
     assert await ended_by(transitions.skip_waiting, reserved.instance, pending) == {pending}
 
 
+async def test_the_verbs_of_rescue_end_what_they_are_for(engine: Engine) -> None:
+    orphan, held = await engine.running(), await engine.task()
+    unbegun = engine.claim(await engine.task(), "reserved")
+    engine.rows.execute(
+        "INSERT INTO sched_agent (id, name, status, session_id, registered_at, last_seen_at) "
+        "VALUES (%s, 'in-another-life', 'online', gen_random_uuid(), now(), now())",
+        [orphan.agent],
+    )
+    [waiting] = [one.id for one in (await engine.actions.task(WHO, held)).instances]
+    hold = "UPDATE sched_task_instance SET status = 'held', held_reason = 'key' WHERE id = %s"
+    engine.rows.execute(hold, [waiting])
+    cancel = "UPDATE sched_task_instance SET cancel_requested = true WHERE id = %s"
+    engine.rows.execute(cancel, [unbegun.instance])
+
+    async def ended_by(verb: Any, *instances: UUID) -> set[UUID]:
+        async with engine.database.transaction() as connection:
+            endings = [Ending(one, None, InstanceStatus.LOST) for one in sorted(instances)]
+            return {one.id for one in await verb(connection, endings)}
+
+    assert await ended_by(transitions.lose_orphaned, orphan.instance) == {orphan.instance}
+    assert await ended_by(transitions.cancel_unclaimed, waiting, unbegun.instance) == {waiting}, (
+        "its agent may still begin"
+    )
+    expire = "UPDATE sched_task_instance SET reserved_until = now() - interval '1 s' WHERE id = %s"
+    engine.rows.execute(expire, [unbegun.instance])
+    assert await ended_by(transitions.cancel_unclaimed, unbegun.instance) == {unbegun.instance}
+
+
+async def test_what_is_no_matter_of_a_batch_takes_no_place_in_it(engine: Engine) -> None:
+    """Or what has expired would wait behind all that has not, or that somebody wants to end."""
+    in_time, cancelled, expired = [engine.claim(await engine.task(), "reserved") for _ in range(3)]
+    engine.rows.execute(
+        "UPDATE sched_task_instance SET reserved_until = now() - interval '1 s', cancel_requested = id = %s "
+        "WHERE id <> %s",
+        [cancelled.instance, in_time.instance],
+    )
+    async with engine.database.transaction() as connection:
+        settled = await engine.settler.release_expired(connection, 1, 1)
+    assert settled.ended == {expired.instance}
+
+
+async def test_only_what_has_reached_its_deadline_is_marked(engine: Engine) -> None:
+    passed, coming, without = (
+        await engine.task(deadline="1h"),
+        await engine.task(deadline="1h"),
+        await engine.task(),
+    )
+    engine.pass_deadline(passed)
+    async with engine.database.transaction() as connection:
+        assert await transitions.mark_overdue(connection, [passed, coming, without]) == {passed}
+
+
+async def test_the_doctor_ends_what_its_task_has_left_behind_and_nothing_of_a_task_that_lives(
+    engine: Engine,
+) -> None:
+    alive, over = await engine.running(), await engine.running()
+    engine.rows.execute(
+        "UPDATE sched_task SET status = 'failed', finished_at = now() WHERE id = %s", [over.task]
+    )
+    async with engine.database.transaction() as connection:
+        endings = [Ending(one.instance, None, LOST) for one in (alive, over)]
+        assert [one.id for one in await transitions.end_stranded(connection, endings)] == [over.instance]
+
+
+async def test_of_all_ends_failures_alone_are_kept_apart(engine: Engine) -> None:
+    spec: dict[str, Any] = {"skip_exit_codes": [9]}
+    failed = await engine.end(await engine.running(**spec), exit_code=1)
+    await engine.end(await engine.running(**spec), exit_code=9)
+    await engine.end(await engine.running(**spec), InstanceStatus.SUCCEEDED)
+    again = await engine.end(await engine.running(retry=RETRY))
+    assert again.status == "waiting_retry"
+    assert engine.rows.execute("SELECT task_id FROM sched_task_failure").fetchall() == [(failed.id,)]
+
+
+async def test_a_cancel_takes_back_only_that_an_attempt_was_to_end(engine: Engine) -> None:
+    for reason, left in (("terminated", None), ("evicted", None), ("overlap", "overlap")):
+        one = await engine.running()
+        engine.rows.execute("UPDATE sched_task SET reason = %s WHERE id = %s", [reason, one.task])
+        async with engine.database.transaction() as connection:
+            await attempt_transitions.unmark(connection, [one.instance])
+        row = engine.rows.execute("SELECT reason FROM sched_task WHERE id = %s", [one.task]).fetchone()
+        assert row == (left,)
+
+
 async def test_another_life_of_an_agent_frees_what_earlier_ones_had_not_begun(engine: Engine) -> None:
     """The same life may register once more, and keeps everything."""
     reserved, others = [engine.claim(await engine.task(), "reserved") for _ in range(2)]

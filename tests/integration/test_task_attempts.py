@@ -17,7 +17,7 @@ from hetuflow_core.roles import Role
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.principals import Principal
 from hetuflow_server.services.task_lists import TaskLists
-from hetuflow_server.store import instance_lists as store
+from hetuflow_server.store import attempt_transitions, instance_lists as store
 from hetuflow_server.store.connection import Lane
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.partitions import HISTORY, Partitions
@@ -192,3 +192,22 @@ async def test_a_page_of_attempts_reads_about_as_much_as_it_shows(
         )
         assert (found.ids, found.position is not None) == ([], True)
         assert explaining.read <= 4_050
+
+
+async def test_what_waits_is_as_urgent_as_its_task_and_whoever_may_claim_it_is_told(
+    scheduling: Engine,
+) -> None:
+    """What is held, or is for one agent alone, is in no queue that a claim would look at for it."""
+    job = await scheduling.apply()
+    for columns, told in (
+        ("status = 'pending'", True),
+        ("status = 'held', held_reason = 'key'", False),
+        ("target_agent_id = gen_random_uuid()", False),
+    ):
+        task_id = await scheduling.run(job)
+        scheduling.rows.execute(f"UPDATE sched_task_instance SET {columns} WHERE task_id = %s", [task_id])
+        async with scheduling.database.transaction() as connection:
+            head = await attempt_transitions.set_priority(connection, task_id, 7)
+        assert (head is not None) == told
+        live = scheduling.one("SELECT priority FROM sched_task_instance WHERE task_id = %s", task_id)
+        assert live["priority"] == 7
