@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.settling import Settled
+from hetuflow_server.store import transitions
+from hetuflow_server.store.records import Ending
 from tests.support.engine import WHO, Engine
 from tests.support.flows import Flows, work
 
@@ -38,6 +41,13 @@ async def test_a_chain_advances_with_the_end_of_each_node(flows: Flows) -> None:
     assert (task.status, task.instances[0].status) == ("succeeded", "succeeded")
     assert flows.engine.all("SELECT * FROM sched_flow_advance") == []
     assert flows.engine.all("SELECT * FROM sched_task_instance") == []
+
+
+async def test_what_stands_for_a_run_does_not_end_before_it(flows: Flows) -> None:
+    run = await flows.start(work("a"))
+    async with flows.engine.database.transaction() as connection:
+        ending = Ending(ids.instance_of(run, 1), None, InstanceStatus.SUCCEEDED)
+        assert await transitions.finish_flow(connection, [ending]) == []
 
 
 async def test_the_next_node_is_there_when_the_one_before_has_ended(flows: Flows) -> None:
