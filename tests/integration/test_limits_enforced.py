@@ -623,3 +623,14 @@ async def test_the_sweeper_goes_on_behind_the_page_it_looked_at_last(
     for _ in range(3):
         await engine.sweeper.run_once(DEFAULT)
     assert engine.rows.execute(used).fetchall() == [(first,)], "somebody still waits for it"
+
+
+async def test_ending_what_waits_for_a_key_gives_nothing_of_it_back(engine: Engine) -> None:
+    job = await engine.job(concurrency={"key": "k"})
+    tasks = await engine.run(job, *[RunRequest()] * 3)
+    (claimed,) = await engine.claim()
+    waiting = next(task for task in tasks if task != claimed.task_id)
+    await engine.actions.cancel(WHO, waiting)
+    assert engine.in_use()["key"] == 1
+    assert await engine.claim() == [], "somebody still has it"
+    await engine.all_is_well()
