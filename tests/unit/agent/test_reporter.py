@@ -297,7 +297,8 @@ async def test_results_that_are_ready_are_company_for_a_start(
         await asyncio.sleep(0)
     assert not scene.wire.requests
     scene.submit()
-    assert await sending == 1
+    async with asyncio.timeout(10):
+        assert await sending == 1
     assert await start is ReportOutcome.OK
     (request,) = scene.wire.requests
     assert len(request.reports) == 65
