@@ -97,6 +97,9 @@ SELECT EXISTS (
   SELECT FROM (SELECT xmin FROM selftest.leader_write ORDER BY id DESC LIMIT 1) w
   WHERE pg_xact_commit_timestamp(w.xmin) > clock_timestamp() - make_interval(secs => %s))"""
 
+_UNFINISHED: Final = """
+SELECT (SELECT count(*) FROM sched_task_instance) + (SELECT count(*) FROM sched_event_todo)"""
+
 
 def prepare(url: str, password: str, servers: Mapping[str, str]) -> None:
     """Install the instruments, and a role for each of these servers."""
@@ -234,5 +237,6 @@ async def leader_wrote(url: str, seconds: float) -> bool:
 
 
 async def unfinished(url: str) -> int:
-    rows = await ask(url, "SELECT count(*) FROM sched_task_instance")
+    """How much waits or runs, and how many events may still start something; in one look at both."""
+    rows = await ask(url, _UNFINISHED)
     return int(rows[0][0])

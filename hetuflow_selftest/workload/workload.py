@@ -12,7 +12,7 @@ import httpx
 from hetuflow_selftest.history import boottime
 from hetuflow_selftest.settings import RunSettings
 from hetuflow_selftest.workload.client import Client
-from hetuflow_selftest.workload.documents import ENDLESS, EVENT, FLOW, STEADY, Document, Documents
+from hetuflow_selftest.workload.documents import ENDLESS, EVENT, FLOW, ON_EVENT, STEADY, Document, Documents
 
 # So many of them fire at any time: they come and go, faults or not.
 _NEWCOMERS = 2
@@ -65,7 +65,9 @@ class Workload:
         """Nothing new begins: clients finish what they are at and stop, then schedules."""
         self._ending.set()
         await asyncio.gather(*self._busy)
-        await asyncio.gather(*(self._disable(name) for name in list(self._jobs)))
+        # An event is matched after it was acknowledged, and then wants somebody who is enabled: what answers
+        # events goes on, as no more of them come.
+        await asyncio.gather(*(self._disable(name) for name in list(self._jobs) if name != ON_EVENT))
 
     async def abandon(self) -> None:
         """End what clients are at, if they are at anything still."""

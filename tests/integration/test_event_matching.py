@@ -14,6 +14,7 @@ import pytest
 from hetuflow_core import ids
 from hetuflow_core.event_resources import EventDetail, EventRequest
 from hetuflow_core.events.deciding import DEEPEST_CHAIN, MOST_CHAINED
+from hetuflow_selftest.scene.database import unfinished
 from hetuflow_server.loops.event_deadlines import EventDeadlines
 from hetuflow_server.loops.event_matcher import EventMatcher
 from hetuflow_server.services import event_rounds
@@ -576,3 +577,15 @@ async def test_subscribers_are_asked_in_the_same_transaction(scheduling: Engine,
     await everything(matcher)
     assert asked == ["wanted"]
     assert namespace_topic(77) in woken
+
+
+async def test_the_self_test_waits_for_what_is_not_matched(
+    scheduling: Engine, events: Events, matcher: EventMatcher, database_url: str
+) -> None:
+    await scheduling.apply(UPLOADED)
+    assert await unfinished(database_url) == 0
+    await emit(events, "file.uploaded")
+    assert await unfinished(database_url) == 1
+    await everything(matcher)
+    assert [row["n"] for row in scheduling.all("SELECT count(*) AS n FROM sched_event_todo")] == [0]
+    assert await unfinished(database_url) == 1
