@@ -22,7 +22,7 @@ _MOMENT: Final = timedelta(milliseconds=1)
 _YEAR: Final = timedelta(days=366)
 _LONGEST_GRACE: Final = timedelta(days=1)
 # Under four seconds the fractions of it at which agents warn and kill are finer than a heartbeat.
-_SHORTEST_LEASE: Final = timedelta(seconds=4)
+SHORTEST_LEASE: Final = timedelta(seconds=4)
 _LONGEST_LEASE: Final = timedelta(days=7)
 _HIGHEST_PRIORITY: Final = 1000
 _HIGHEST_EXIT_CODE: Final = 255
@@ -54,7 +54,7 @@ def read_long_duration(given: Given) -> timedelta | None:
 
 
 def read_lease(given: Given) -> timedelta | None:
-    return given.duration(_SHORTEST_LEASE, _LONGEST_LEASE)
+    return given.duration(SHORTEST_LEASE, _LONGEST_LEASE)
 
 
 def read_priority(given: Given) -> int | None:

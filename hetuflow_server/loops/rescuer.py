@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime
+from typing import Final
 
 import structlog
 
+from hetuflow_core.jobfile.work_reader import SHORTEST_LEASE
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import DEADLINE, Settler
@@ -18,9 +21,11 @@ from hetuflow_server.stream.hints import Hints
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")
 
 _BATCH = 200
-# Shorter gaps between two looks are ordinary; longer ones mean that no server was there to hear agents.
-_ORDINARY_GAP = timedelta(seconds=5)
-_NOTED_EVERY = timedelta(seconds=2)
+# Not at every look, which would be a write a second for each namespace; and within half of every lease, so
+# that nothing is an outage for anybody where a note is younger.
+_NOTED_EVERY: Final = SHORTEST_LEASE / 2
+# Of so many extensions it is known when they were.
+_REMEMBERED: Final = 1_000
 
 
 class Rescuer:
@@ -31,24 +36,38 @@ class Rescuer:
         self._ownership = ownership
         self._settler = settler
         self._hints = hints
+        # By namespace, and by the clock of the database: when this server last looked, which is more often
+        # than it writes it down, and when it last extended leases.
+        self._looked: dict[int, datetime] = {}
+        self._extended: defaultdict[int, deque[datetime]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return which of them need rescue, with one query for all; note now and then that one has looked."""
         async with self._database.transaction() as connection:
             found = await queue.look_for_rescue(connection, namespaces)
-        if stale := [one.namespace_id for one in found if one.needed or one.away > _NOTED_EVERY]:
+        if stale := [one.namespace_id for one in found if one.needed or one.at - one.noted_at > _NOTED_EVERY]:
             async with self._ownership.transaction(*stale) as connection:
-                await self._note(connection, stale)
+                extended = await self._note(connection, stale)
+            for namespace_id, at in extended.items():
+                self._extended[namespace_id].append(at)
+        # Not before: what was to be extended and could not be written is still to be extended.
+        self._looked = {one.namespace_id: one.at for one in found}
         return [one.namespace_id for one in found if one.needed]
 
-    async def _note(self, connection: Connection, namespaces: Sequence[int]) -> None:
-        for namespace_id, away in (await queue.note_rescue(connection, namespaces)).items():
-            if away <= _ORDINARY_GAP:
+    async def _note(self, connection: Connection, namespaces: Sequence[int]) -> dict[int, datetime]:
+        """Extend leases where nobody has looked for too long; return where that was, and when."""
+        extended = {}
+        for namespace_id, note in (await queue.note_rescue(connection, namespaces)).items():
+            away = note.at - max(note.before, self._looked.get(namespace_id, note.before))
+            if away <= _NOTED_EVERY:
                 continue
-            if extended := await queue.extend_after_outage(connection, namespace_id, away):
-                log.warning(
-                    "Leases were extended after an outage.", leases=extended, away=away.total_seconds()
-                )
+            leases = await queue.extend_after_outage(
+                connection, namespace_id, note.at, away, self._extended[namespace_id]
+            )
+            if leases:
+                extended[namespace_id] = note.at
+                log.warning("Leases were extended after an outage.", leases=leases, away=away.total_seconds())
+        return extended
 
     async def run_once(self, namespace_id: int) -> int:
         """Rescue what `look` has found."""
@@ -65,7 +84,7 @@ class Rescuer:
 
     async def _end_expired(self, namespace_id: int) -> int:
         async with self._ownership.transaction(namespace_id) as connection:
-            expired = await queue.expired(connection, namespace_id, _BATCH, _ORDINARY_GAP)
+            expired = await queue.expired(connection, namespace_id, _BATCH)
             if not expired:
                 return 0
             live = await task_store.live_instances(connection, ids=expired)

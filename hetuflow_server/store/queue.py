@@ -185,26 +185,25 @@ async def weights(connection: Connection) -> dict[int, int]:
     return {row.id: row.weight for row in rows}
 
 
-_EXPIRED = """
-SELECT id FROM sched_task_instance
+_EXPIRED = f"""
+SELECT id FROM sched_task_instance i
 WHERE namespace_id = %(namespace_id)s AND claimed
   AND CASE status WHEN 'running' THEN lease_until < clock_timestamp()
                   ELSE cancel_requested AND reserved_until < clock_timestamp() END
-  AND EXISTS (SELECT FROM sched_namespace n
-              WHERE n.id = %(namespace_id)s
-                AND n.rescued_at > clock_timestamp() - %(looked_within)s::interval)
+  AND {LEASE} / 2 > clock_timestamp() - (SELECT rescued_at FROM sched_namespace WHERE id = %(namespace_id)s)
 ORDER BY id LIMIT %(most)s"""
 
-# The servers were away for longer than half a lease: agents get one more lease to come back in.
+# The servers were away for longer than half a lease: agents get one more lease to come back in; once, so not
+# those whose lease still is what such an extension made of it.
 _EXTEND_AFTER_OUTAGE = f"""
-UPDATE sched_task_instance i
-SET lease_until = clock_timestamp() + {LEASE}
+UPDATE sched_task_instance i SET lease_until = %(at)s + {LEASE}
 WHERE namespace_id = %(namespace_id)s AND claimed AND status = 'running'
-  AND lease_until < clock_timestamp() + {LEASE} AND {LEASE} / 2 < %(away)s"""
+  AND lease_until < %(at)s + {LEASE} AND {LEASE} / 2 < %(away)s
+  AND lease_until - {LEASE} <> ALL(%(extended)s::timestamptz[])"""
 
 # One look at all of a server's namespaces: most have nothing to rescue, and then this was all there is to do.
 _LOOK_FOR_RESCUE = """
-SELECT n.id, clock_timestamp() - coalesce(n.rescued_at, n.created_at) AS away,
+SELECT n.id, clock_timestamp() AS at, coalesce(n.rescued_at, n.created_at) AS noted_at,
        EXISTS (
          SELECT FROM sched_task_instance i
          WHERE i.namespace_id = n.id AND i.claimed
@@ -220,16 +219,24 @@ UPDATE sched_namespace n SET rescued_at = clock_timestamp()
 FROM (SELECT id, rescued_at FROM sched_namespace WHERE id = ANY(%(namespaces)s::integer[])
       ORDER BY id FOR NO KEY UPDATE) before
 WHERE n.id = before.id
-RETURNING n.id, clock_timestamp() - coalesce(before.rescued_at, n.created_at) AS away"""
+RETURNING n.id, n.rescued_at AS at, coalesce(before.rescued_at, n.created_at) AS before"""
 
 
 @dataclass(frozen=True, slots=True)
 class RescueLook:
     namespace_id: int
-    # How long nobody has looked for expired claims.
-    away: timedelta
+    at: datetime
+    # When somebody last wrote down that they had looked.
+    noted_at: datetime
     # Something has expired or is overdue.
     needed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RescueNote:
+    at: datetime
+    # The note before this one.
+    before: datetime
 
 
 async def look_for_rescue(connection: Connection, namespaces: Sequence[int]) -> list[RescueLook]:
@@ -237,31 +244,30 @@ async def look_for_rescue(connection: Connection, namespaces: Sequence[int]) -> 
     return [RescueLook(*row) for row in rows]
 
 
-async def note_rescue(connection: Connection, namespaces: Sequence[int]) -> dict[int, timedelta]:
-    """Write down that expired claims are being looked for; return how long nobody had done so."""
+async def note_rescue(connection: Connection, namespaces: Sequence[int]) -> dict[int, RescueNote]:
+    """Write down that expired claims are being looked for."""
     rows = await connection.exec_driver_sql(_NOTE_RESCUE, {"namespaces": list(namespaces)})
-    return {row.id: row.away for row in rows}
+    return {row.id: RescueNote(row.at, row.before) for row in rows}
 
 
-async def extend_after_outage(connection: Connection, namespace_id: int, away: timedelta) -> int:
+async def extend_after_outage(
+    connection: Connection, namespace_id: int, at: datetime, away: timedelta, extended: Sequence[datetime]
+) -> int:
+    """Let leases that an outage was too long for begin anew `at` that time; `extended` says when they did."""
     result = await connection.exec_driver_sql(
         _EXTEND_AFTER_OUTAGE,
-        {"namespace_id": namespace_id, "away": away},
+        {"namespace_id": namespace_id, "at": at, "away": away, "extended": list(extended)},
     )
     return result.rowcount
 
 
-async def expired(
-    connection: Connection, namespace_id: int, most: int, looked_within: timedelta
-) -> list[UUID]:
+async def expired(connection: Connection, namespace_id: int, most: int) -> list[UUID]:
     """Return claims that have run out; whoever ends them guards against their renewal meanwhile.
 
-    None unless a look was noted within `looked_within`: a server stopped after its look does not know
+    None unless a look was noted within half of their lease: a server stopped after its look does not know
     whether anybody was there to hear the agents since.
     """
-    rows = await connection.exec_driver_sql(
-        _EXPIRED, {"namespace_id": namespace_id, "most": most, "looked_within": looked_within}
-    )
+    rows = await connection.exec_driver_sql(_EXPIRED, {"namespace_id": namespace_id, "most": most})
     return list(rows.scalars())
 
 

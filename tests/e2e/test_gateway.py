@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -496,18 +497,18 @@ def test_what_would_go_to_an_agent_that_hung_up_goes_to_another(
     assert {one.task_id for one in agent.poll(wait_ms=2_000).assignments} == set(tasks)
 
 
-def test_leases_are_extended_once_after_the_servers_were_away(lone_server: System, agent: HandAgent) -> None:
+def test_leases_are_extended_after_the_servers_were_away(lone_server: System, agent: HandAgent) -> None:
     """An outage of the servers is not the agents' fault: nothing is lost that came back within a lease."""
-    task, one = begin(lone_server, agent, lease="8s")
+    task, one = begin(lone_server, agent, lease="4s")
     agent.start(one)
-    sql(
-        lone_server,
-        "WITH away AS (UPDATE sched_namespace SET rescued_at = clock_timestamp() - interval '1 minute') "
-        "UPDATE sched_task_instance SET lease_until = clock_timestamp() - interval '1 s' WHERE id = %s",
-        one.instance_id,
-    )
-    query = "SELECT lease_until > clock_timestamp() + interval '4 s' FROM sched_task_instance WHERE id = %s"
-    wait_until(lambda: sql(lone_server, query, one.instance_id) == [(True,)], what="the extension")
+    lone_server.server.signal(signal.SIGSTOP)
+    try:
+        ended = "SELECT lease_until < clock_timestamp() FROM sched_task_instance WHERE id = %s"
+        wait_until(lambda: sql(lone_server, ended, one.instance_id) == [(True,)], what="the end of the lease")
+    finally:
+        lone_server.server.signal(signal.SIGCONT)
+    extended = "SELECT lease_until > clock_timestamp() FROM sched_task_instance WHERE id = %s"
+    wait_until(lambda: sql(lone_server, extended, one.instance_id) == [(True,)], what="the extension")
     assert lone_server.client.task(task.id).losses == 0
     assert agent.finish(one, InstanceStatus.SUCCEEDED) is OK
 

@@ -53,7 +53,7 @@ def questions(agent: UUID) -> dict[str, tuple[Ask, int]]:
     def lock(on: Explaining, head: Head) -> Awaitable[Any]:
         return claim_transitions.lock_claimable(on, [(head, 10)], want=10, prefetch=SOON)
 
-    bound, hour = FREE._replace(target=BOUND_TO), timedelta(hours=1)
+    bound = FREE._replace(target=BOUND_TO)
     held = [(uuid4(), uuid4())]
     return {
         # Twice: as candidates, and as what is locked of them.
@@ -71,7 +71,7 @@ def questions(agent: UUID) -> dict[str, tuple[Ask, int]]:
         "an adoption": (lambda on: queue.adopt(on, agent, agent, held), 40),
         "a look for what has run out": (lambda on: queue.look_for_rescue(on, [1]), 1_010),
         "what is overdue": (lambda on: queue.overdue(on, 1, 100), 50),
-        "what has run out": (lambda on: queue.expired(on, 1, 10, hour), 1_010),
+        "what has run out": (lambda on: queue.expired(on, 1, 10), 1_010),
         "a release of what ran out": (lambda on: transitions.release_expired(on, 1, 10), 1_010),
         "a release of a former life": (
             lambda on: transitions.release_former_sessions(on, agent, uuid4()),

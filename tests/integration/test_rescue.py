@@ -17,9 +17,18 @@ from hetuflow_server.services import dispatcher as dispatching_module
 from hetuflow_server.services.ownership import NotOwner, Ownership
 from hetuflow_server.store import queue, transitions
 from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Claimed, Ending
+from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import agent_topic, instance_topic
 from tests.support.claiming_engine import DEFAULT, WHO, Engine, asker, engine_on
+from tests.support.rescuing import (
+    JUST_OVER,
+    another_namespace,
+    nobody_looked_for,
+    reserve_one,
+    run_one,
+    status_of,
+    write,
+)
 from tests.support.roles import bind_all, owner_of_everything, register
 from tests.support.waiting import wait_until_async
 
@@ -30,106 +39,21 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def _running(engine: Engine, **spec: object) -> Claimed:
-    one = await _reserved(engine, **spec)
-    await engine.start(one)
-    return one
-
-
-async def _reserved(engine: Engine, **spec: object) -> Claimed:
-    await engine.run(await engine.job(**spec))
-    (one,) = await engine.claim(1)
-    return one
-
-
-def _set(engine: Engine, one: Claimed, **columns: object) -> None:
-    """Write into the row of a claim; values are expressions of SQL."""
-    changes = ", ".join(f"{name} = {value}" for name, value in columns.items())
-    engine.rows.execute(f"UPDATE sched_task_instance SET {changes} WHERE id = %s", [one.id])
-
-
-def _left(engine: Engine, one: Claimed) -> float | None:
-    """Seconds until the lease of a claim ends."""
-    row = engine.rows.execute(
-        "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM sched_task_instance WHERE id = %s",
-        [one.id],
-    ).fetchone()
-    assert row is not None
-    return None if row[0] is None else float(row[0])
-
-
-def _status(engine: Engine, one: Claimed) -> tuple[str, str | None]:
-    row = engine.rows.execute(
-        "SELECT status, reason FROM sched_task_instance_all WHERE id = %s", [one.id]
-    ).fetchone()
-    assert row is not None
-    return row[0], row[1]
-
-
-def _away(engine: Engine, seconds: float) -> None:
-    """Nobody has looked for so long."""
-    engine.rows.execute(
-        "UPDATE sched_namespace SET rescued_at = clock_timestamp() - %s", [timedelta(seconds=seconds)]
-    )
-
-
-def _another_namespace(engine: Engine) -> int:
-    made = engine.rows.execute("INSERT INTO sched_namespace (name) VALUES ('other') RETURNING id").fetchone()
-    assert made is not None
-    return int(made[0])
-
-
-_EXPIRED = "clock_timestamp() - interval '1 s'"
-
-
-async def test_an_outage_gives_a_whole_lease_to_those_it_was_too_long_for(engine: Engine) -> None:
-    """Longer than half of their lease, that is; nobody loses what is left of a lease."""
-    short, long, lasting, elsewhere, reserved = (
-        await _running(engine, lease="20s"),
-        await _running(engine, lease="1m"),
-        await _running(engine, lease="20s"),
-        await _running(engine, lease="20s"),
-        await _reserved(engine, lease="20s"),
-    )
-    _set(engine, elsewhere, namespace_id=_another_namespace(engine), lease_until=_EXPIRED)
-    _set(engine, short, lease_until=_EXPIRED)
-    _set(engine, long, lease_until="clock_timestamp() + interval '3 s'")
-    _set(engine, lasting, lease_until="clock_timestamp() + interval '1 h'")
-    _away(engine, 12)
-    await engine.rescuer.look([DEFAULT])
-    assert _left(engine, short) == pytest.approx(20, abs=5)
-    assert _left(engine, long) == pytest.approx(3, abs=5)
-    assert _left(engine, lasting) == pytest.approx(3_600, abs=5)
-    assert _left(engine, elsewhere) == pytest.approx(-1, abs=5)
-    assert _left(engine, reserved) is None
-
-
-async def test_looks_a_few_seconds_apart_are_no_outage(engine: Engine) -> None:
-    """Else a busy server would keep what the shortest of leases are for from ever being lost."""
-    one = await _running(engine, lease="4s")
-    _set(engine, one, lease_until=_EXPIRED)
-    _away(engine, 4)
-    assert await engine.rescuer.look([DEFAULT]) == [DEFAULT]
-    assert await engine.rescuer.run_once(DEFAULT) == 1
-    assert _status(engine, one) == ("lost", "lease_expired")
-
-
 async def test_only_what_has_run_out_is_looked_at(engine: Engine) -> None:
     """Nothing else comes into a batch, which is full at some time."""
-    running, lost = await _running(engine), await _running(engine)
-    reserved, expired = await _reserved(engine), await _reserved(engine)
-    asked, cancelled = await _reserved(engine), await _reserved(engine)
-    _set(engine, lost, lease_until=_EXPIRED)
-    _set(engine, expired, reserved_until=_EXPIRED)
-    _set(engine, asked, cancel_requested="true")
-    _set(engine, cancelled, cancel_requested="true", reserved_until=_EXPIRED)
-    other = _another_namespace(engine)
-    _away(engine, 0)
-    hour = timedelta(hours=1)
+    running, lost = await run_one(engine), await run_one(engine)
+    reserved, expired = await reserve_one(engine), await reserve_one(engine)
+    asked, cancelled = await reserve_one(engine), await reserve_one(engine)
+    write(engine, lost, lease_until=JUST_OVER)
+    write(engine, expired, reserved_until=JUST_OVER)
+    write(engine, asked, cancel_requested="true")
+    write(engine, cancelled, cancel_requested="true", reserved_until=JUST_OVER)
+    other = another_namespace(engine)
+    nobody_looked_for(engine, 0)
     async with engine.database.transaction() as connection:
-        assert await queue.expired(connection, DEFAULT, 10, hour) == sorted([lost.id, cancelled.id])
-        assert len(await queue.expired(connection, DEFAULT, 1, hour)) == 1
-        assert await queue.expired(connection, other, 10, hour) == []
+        assert await queue.expired(connection, DEFAULT, 10) == sorted([lost.id, cancelled.id])
+        assert len(await queue.expired(connection, DEFAULT, 1)) == 1
+        assert await queue.expired(connection, other, 10) == []
         assert await transitions.release_expired(connection, other, 10) == []
         ends = [Ending(one.id, None, InstanceStatus.CANCELLED) for one in (reserved, asked, expired)]
         assert (
@@ -137,11 +61,11 @@ async def test_only_what_has_run_out_is_looked_at(engine: Engine) -> None:
             == []
         )
     assert await engine.rescuer.run_once(DEFAULT) == 3
-    assert _status(engine, running) == ("running", None)
-    assert [_status(engine, one) for one in (reserved, asked)] == [("reserved", None)] * 2
-    assert _status(engine, expired) == ("pending", None)
-    assert _status(engine, lost) == ("lost", "lease_expired")
-    assert _status(engine, cancelled) == ("cancelled", "cancelled")
+    assert status_of(engine, running) == ("running", None)
+    assert [status_of(engine, one) for one in (reserved, asked)] == [("reserved", None)] * 2
+    assert status_of(engine, expired) == ("pending", None)
+    assert status_of(engine, lost) == ("lost", "lease_expired")
+    assert status_of(engine, cancelled) == ("cancelled", "cancelled")
     await engine.all_is_well()
 
 
@@ -168,7 +92,7 @@ async def test_what_an_expired_reservation_gives_back_wakes_who_waits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
-    one = await _reserved(engine)
+    one = await reserve_one(engine)
     asking = asyncio.create_task(engine.dispatcher.ask(who := asker(1), 60))
     await wait_until_async(
         lambda: not (who.new or engine.dispatcher._asked_again), what="nothing to look for"
@@ -179,20 +103,20 @@ async def test_what_an_expired_reservation_gives_back_wakes_who_waits(
 
 
 async def test_whoever_follows_what_is_ended_hears_of_it(engine: Engine) -> None:
-    lost, cancelled = await _running(engine), await _reserved(engine)
-    overdue, agents_turn = await _reserved(engine, deadline="1h"), await _running(engine, deadline="1h")
+    lost, cancelled = await run_one(engine), await reserve_one(engine)
+    overdue, agents_turn = await reserve_one(engine, deadline="1h"), await run_one(engine, deadline="1h")
     await engine.release(overdue)
     await engine.actions.cancel(WHO, cancelled.task_id)
-    _set(engine, lost, lease_until=_EXPIRED)
-    _set(engine, cancelled, reserved_until=_EXPIRED)
+    write(engine, lost, lease_until=JUST_OVER)
+    write(engine, cancelled, reserved_until=JUST_OVER)
     for one in (overdue, agents_turn):
-        _set(engine, one, deadline_at=_EXPIRED)
-        engine.rows.execute(f"UPDATE sched_task SET deadline_at = {_EXPIRED} WHERE id = %s", [one.task_id])
+        write(engine, one, deadline_at=JUST_OVER)
+        engine.rows.execute(f"UPDATE sched_task SET deadline_at = {JUST_OVER} WHERE id = %s", [one.task_id])
     (agent,) = engine.rows.execute(
         "SELECT agent_id FROM sched_task_instance WHERE id = %s", [agents_turn.id]
     ).fetchall()
     topics = [*(instance_topic(one.id) for one in (lost, cancelled, overdue)), agent_topic(agent[0])]
-    _away(engine, 0)
+    nobody_looked_for(engine, 0)
     with ExitStack() as stack:
         waiters = [stack.enter_context(engine.hints.waiting([topic])) for topic in topics]
         assert await engine.rescuer.run_once(DEFAULT) == 4
@@ -218,15 +142,15 @@ class _Moving(Ownership):
 @pytest.mark.parametrize("turn", [1, 2, 3, 4, 5])
 async def test_a_former_owner_rescues_nothing_more(engine: Engine, turn: int) -> None:
     """Whenever it ceases to be the owner: what it has not committed by then is left to the next."""
-    expired, lost = await _reserved(engine), await _running(engine)
-    cancelled, overdue = await _reserved(engine), await _reserved(engine, deadline="1h")
+    expired, lost = await reserve_one(engine), await run_one(engine)
+    cancelled, overdue = await reserve_one(engine), await reserve_one(engine, deadline="1h")
     await engine.release(overdue)
-    _set(engine, expired, reserved_until=_EXPIRED)
-    _set(engine, lost, lease_until=_EXPIRED)
-    _set(engine, cancelled, cancel_requested="true", reserved_until=_EXPIRED)
-    _set(engine, overdue, deadline_at=_EXPIRED)
-    engine.rows.execute(f"UPDATE sched_task SET deadline_at = {_EXPIRED} WHERE id = %s", [overdue.task_id])
-    _away(engine, 0)
+    write(engine, expired, reserved_until=JUST_OVER)
+    write(engine, lost, lease_until=JUST_OVER)
+    write(engine, cancelled, cancel_requested="true", reserved_until=JUST_OVER)
+    write(engine, overdue, deadline_at=JUST_OVER)
+    engine.rows.execute(f"UPDATE sched_task SET deadline_at = {JUST_OVER} WHERE id = %s", [overdue.task_id])
+    nobody_looked_for(engine, 0)
     ownership = _Moving(engine.database, (await owner_of_everything(engine.database)).server_id)
     await ownership.refresh()
     rescuer = Rescuer(engine.database, ownership, engine.settler, engine.hints)
@@ -237,7 +161,7 @@ async def test_a_former_owner_rescues_nothing_more(engine: Engine, turn: int) ->
             await rescuer.run_once(DEFAULT)
     else:
         assert await rescuer.run_once(DEFAULT) == 4
-    now = [_status(engine, one)[0] for one in (expired, lost, cancelled, overdue)]
+    now = [status_of(engine, one)[0] for one in (expired, lost, cancelled, overdue)]
     assert (
         now
         == ["pending", "lost", "cancelled", "cancelled"][: turn - 1]
@@ -250,7 +174,7 @@ async def test_who_owns_nothing_does_not_say_that_it_has_looked(engine: Engine) 
     ownership = _Moving(engine.database, (await owner_of_everything(engine.database)).server_id)
     await ownership.refresh()
     rescuer = Rescuer(engine.database, ownership, engine.settler, engine.hints)
-    _away(engine, 60)
+    nobody_looked_for(engine, 60)
     ownership.turn = 1
     with pytest.raises(NotOwner):
         await rescuer.look([DEFAULT])
@@ -261,9 +185,9 @@ async def test_who_owns_nothing_does_not_say_that_it_has_looked(engine: Engine) 
 
 async def test_what_is_to_be_cancelled_is_given_back_by_nobody(engine: Engine) -> None:
     """Somebody else could begin it otherwise: it ends with its agent's answer, or its time."""
-    one = await _reserved(engine)
+    one = await reserve_one(engine)
     await engine.actions.cancel(WHO, one.task_id)
-    _set(engine, one, reserved_until=_EXPIRED)
+    write(engine, one, reserved_until=JUST_OVER)
     row = engine.rows.execute("SELECT agent_id FROM sched_task_instance").fetchone()
     assert row is not None
     async with engine.database.transaction() as connection:
@@ -271,11 +195,11 @@ async def test_what_is_to_be_cancelled_is_given_back_by_nobody(engine: Engine) -
         assert await transitions.release_unstarted(connection, [(one.id, one.token)]) == []
         assert await transitions.release_expired(connection, DEFAULT, 10) == []
         assert await transitions.release_former_sessions(connection, row[0], uuid4()) == []
-    assert _status(engine, one) == ("reserved", None)
+    assert status_of(engine, one) == ("reserved", None)
 
 
 async def test_a_claim_is_begun_by_its_token_and_not_once_it_is_cancelled(engine: Engine) -> None:
-    one = await _reserved(engine)
+    one = await reserve_one(engine)
     assert await engine.start(msgspec.structs.replace(one, token=uuid4())) == set()
     await engine.actions.cancel(WHO, one.task_id)
     assert await engine.start(one) == set()
@@ -283,37 +207,37 @@ async def test_a_claim_is_begun_by_its_token_and_not_once_it_is_cancelled(engine
 
 async def test_registering_gives_back_what_other_lives_of_that_agent_had_not_begun(engine: Engine) -> None:
     """What this life has, what was begun, and what other agents have stays where it is."""
-    mine, former, begun = await _reserved(engine), await _reserved(engine), await _running(engine)
-    others = await _reserved(engine)
+    mine, former, begun = await reserve_one(engine), await reserve_one(engine), await run_one(engine)
+    others = await reserve_one(engine)
     agent, session = uuid4(), uuid4()
     for one in (mine, former, begun):
-        _set(engine, one, agent_id=f"'{agent}'", session_id=f"'{session if one is mine else uuid4()}'")
+        write(engine, one, agent_id=f"'{agent}'", session_id=f"'{session if one is mine else uuid4()}'")
     async with engine.database.transaction() as connection:
         released = await transitions.release_former_sessions(connection, agent, session)
     assert [one.id for one in released] == [former.id]
-    assert [_status(engine, one)[0] for one in (mine, begun, others)] == ["reserved", "running", "reserved"]
+    assert [status_of(engine, one)[0] for one in (mine, begun, others)] == ["reserved", "running", "reserved"]
 
 
 async def test_what_has_time_left_takes_no_place_in_a_batch(engine: Engine) -> None:
     """Else as many of it as a batch has places would keep all others from being rescued."""
-    lasting = [await _reserved(engine), await _running(engine)]
-    asked = await _reserved(engine)
-    _set(engine, asked, cancel_requested="true")
-    expired, lost = await _reserved(engine), await _running(engine)
-    _set(engine, expired, reserved_until=_EXPIRED)
-    _set(engine, lost, lease_until=_EXPIRED)
+    lasting = [await reserve_one(engine), await run_one(engine)]
+    asked = await reserve_one(engine)
+    write(engine, asked, cancel_requested="true")
+    expired, lost = await reserve_one(engine), await run_one(engine)
+    write(engine, expired, reserved_until=JUST_OVER)
+    write(engine, lost, lease_until=JUST_OVER)
     assert max(one.id for one in (*lasting, asked)) < min(expired.id, lost.id)
-    _away(engine, 0)
+    nobody_looked_for(engine, 0)
     async with engine.database.transaction() as connection:
-        assert await queue.expired(connection, DEFAULT, 1, timedelta(hours=1)) == [lost.id]
+        assert await queue.expired(connection, DEFAULT, 1) == [lost.id]
         assert [one.id for one in await transitions.release_expired(connection, DEFAULT, 1)] == [expired.id]
 
 
 async def test_what_somebody_is_about_to_change_is_left_for_the_next_look(engine: Engine) -> None:
     """A heartbeat or a start may be under way: nothing else waits for it."""
-    busy, expired = await _reserved(engine), await _reserved(engine)
+    busy, expired = await reserve_one(engine), await reserve_one(engine)
     for one in (busy, expired):
-        _set(engine, one, reserved_until=_EXPIRED)
+        write(engine, one, reserved_until=JUST_OVER)
     with engine.rows.transaction():
         engine.rows.execute("SELECT FROM sched_task_instance WHERE id = %s FOR UPDATE", [busy.id])
         async with engine.database.transaction() as connection:

@@ -617,20 +617,6 @@ async def test_another_life_of_an_agent_frees_what_earlier_ones_had_not_begun(en
     assert others.instance not in await freed(None), "somebody else's"
 
 
-async def test_a_server_stopped_between_its_look_and_its_rescue_loses_nothing(engine: Engine) -> None:
-    one = await engine.running(lease="10s")
-    expire = "UPDATE sched_task_instance SET lease_until = now() - interval '1 s'"
-    engine.rows.execute(expire)
-    assert await engine.rescuer.look([1]) == [1]
-    engine.rows.execute("UPDATE sched_namespace SET rescued_at = now() - interval '1 minute'")
-    assert await engine.rescuer.run_once(1) == 0, "nobody knows who was there to hear its agent"
-    assert await engine.rescue() == 0
-    live = (await engine.actions.task(WHO, one.task)).instances[0]
-    assert live.status == "running", "it has been given another lease instead"
-    engine.rows.execute(expire)
-    assert await engine.rescue() == 1, "and that is given once"
-
-
 async def test_a_namespace_with_nothing_to_rescue_is_only_looked_at(engine: Engine) -> None:
     await engine.running()
     query = "SELECT rescued_at FROM sched_namespace WHERE id = 1"
