@@ -36,6 +36,7 @@ class _Kind(StrEnum):
     DAEMON_INCARNATION = "daemon-incarnation"
     REPEAT = "repeat"
     INSTANCE = "instance"
+    LATE_REPORT = "late-report"
 
 
 def new_id(at: datetime, random: bytes) -> UUID:
@@ -89,6 +90,15 @@ def task_of_repeat(task: UUID, repetition: int, requested_at: datetime) -> UUID:
 def instance_of(task: UUID, seq: int) -> UUID:
     """Return the id of a task's seq-th instance; its time is the task's, so their partitions agree."""
     return _derive(_Kind.INSTANCE, milliseconds_of(task), task, seq)
+
+
+def late_report(instance: UUID, said: bytes) -> UUID:
+    """Return the id of a report that came too late: told again in the same words, it is the same report.
+
+    Its words name the instance and the token; the instance is asked for only for its time.
+    """
+    words = UUID(bytes=blake2b(said, digest_size=16).digest())
+    return _derive(_Kind.LATE_REPORT, milliseconds_of(instance), words)
 
 
 def first_id_at(at: datetime) -> UUID:

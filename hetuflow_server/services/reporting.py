@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -33,6 +32,7 @@ from hetuflow_server.store import (
 from hetuflow_server.store.daemon_transitions import ReadinessNote
 from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.faults import deadlocked
+from hetuflow_server.store.late_reports import LateReport
 from hetuflow_server.store.records import Ending, ProgressNote
 from hetuflow_server.stream.hints import Hints, daemons_topic
 
@@ -210,14 +210,9 @@ class Reporting:
         """Keep and return what came too late to count; what was told before under its token did not."""
         stored = await task_store.stored_tokens(connection, [report.instance_id for _, report in reports])
         late = [(agent, r) for agent, r in reports if stored.get(r.instance_id) != r.token]
-        for agent in {agent for agent, _ in late}:
-            kept = [self._late(report) for one, report in late if one == agent]
-            await late_reports.keep(connection, agent, kept)
+        if late:
+            await late_reports.keep(connection, [_late(agent, report) for agent, report in late])
         return {(report.instance_id, report.token) for _, report in late}
-
-    def _late(self, report: m.Finish) -> tuple[UUID, UUID, UUID, str]:
-        new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
-        return new, report.instance_id, report.token, msgspec.json.encode(report).decode()
 
 
 def _contested(reports: Iterable[AgentFinish]) -> set[UUID]:
@@ -281,6 +276,12 @@ def _ending(report: m.Finish) -> Ending:
         _json(report.usage),
         report.oom,
     )
+
+
+def _late(agent_id: UUID, report: m.Finish) -> LateReport:
+    said = msgspec.json.encode(report)
+    id_ = ids.late_report(report.instance_id, said)
+    return LateReport(id_, agent_id, report.instance_id, report.token, said.decode())
 
 
 def _json(value: Any) -> str | None:

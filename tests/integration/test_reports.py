@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,58 +11,19 @@ from msgspec import convert, structs
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
-from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.mailroom import Mailroom
-from hetuflow_server.services.reporting import Reporting
 from hetuflow_server.store import queue, transitions
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.records import Claimed, Ending
-from hetuflow_server.stream.hints import Topic, instance_topic, namespace_topic
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
+from hetuflow_server.store.records import Ending
+from hetuflow_server.stream.hints import instance_topic, namespace_topic
+from tests.support.claiming_engine import DEFAULT, WHO, engine_on
 from tests.support.engine import Engine as Scheduling
-from tests.support.fleet import Fleet
 from tests.support.flows import Flows, work
+from tests.support.reporting import Desk, end_of, start_of
 
 OK, STALE, CANCELLED = m.ReportOutcome.OK, m.ReportOutcome.STALE, m.ReportOutcome.CANCELLED
 FAILED, SUCCEEDED = InstanceStatus.FAILED, InstanceStatus.SUCCEEDED
 AGAIN = {"retry": {"max_attempts": 3, "delay": "10s"}}
-
-
-class Desk:
-    """Where the agent `a` reports."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine, self.fleet = engine, Fleet(engine)
-        clock = SystemClock()
-        mailroom = Mailroom(engine.database, engine.hints, self.fleet.sessions, clock)
-        self.reporting = Reporting(
-            engine.database, engine.hints, self.fleet.sessions, mailroom, engine.settler, clock
-        )
-
-    async def claimed(self, **spec: Any) -> Claimed:
-        await self.engine.run(await self.engine.job(**spec))
-        (claimed,) = await self.fleet.poll("a")
-        return claimed
-
-    async def heartbeat(self, *held: Claimed, **said: Any) -> m.HeartbeatKept:
-        asked = m.Heartbeat(self.fleet.session_of("a"), [m.Held(one.id, one.token) for one in held], **said)
-        return await self.reporting.heartbeat(self.fleet.credential, asked)
-
-    def heard(self) -> set[Topic]:
-        """What is told from now on."""
-        told: set[Topic] = set()
-
-        def note(topics: Collection[Topic], *, relayed: bool) -> None:
-            told.update(topics)
-
-        self.engine.hints.listen(note)
-        return told
-
-    async def report(self, *reports: m.Start | m.Release | m.Finish) -> list[m.ReportOutcome]:
-        asked = m.Reports(self.fleet.session_of("a"), list(reports))
-        taken = await self.reporting.report(self.fleet.credential, asked)
-        return [result.outcome for result in taken.results]
 
 
 @pytest.fixture
@@ -71,14 +32,6 @@ async def desk(fresh_database_url: str) -> AsyncIterator[Desk]:
         desk = Desk(engine)
         await desk.fleet.register("a", slots=9)
         yield desk
-
-
-def start_of(one: Claimed) -> m.Start:
-    return m.Start(one.id, one.token)
-
-
-def end_of(one: Claimed, status: InstanceStatus = FAILED, **facts: Any) -> m.Finish:
-    return m.Finish(one.id, one.token, status, **facts)
 
 
 @pytest.mark.parametrize("right_first", [True, False])
@@ -360,33 +313,6 @@ async def test_every_end_is_told_to_whoever_waits_for_it(desk: Desk) -> None:
         one, told = await desk.claimed(**AGAIN), desk.heard()
         assert await desk.report(report_of(one)) == [OK]
         assert namespace_topic(DEFAULT) in told, "it is there once more, without any limit"
-
-
-async def test_a_late_end_is_kept_under_the_name_of_whoever_told_it(desk: Desk) -> None:
-    """Agents that report at the same time share a transaction."""
-    one = await desk.claimed()
-    agents = [await desk.fleet.register(name) for name in ("b", "c")]
-    told = [(agent, [m.Finish(one.id, uuid4(), FAILED, exit_code=n)]) for n, agent in enumerate(agents)]
-    assert await desk.reporting._finish(told) == [[STALE], [STALE]]
-    late = (await desk.engine.task(one.task_id)).late_results
-    assert sorted((result.agent, result.exit_code) for result in late) == [("b", 0), ("c", 1)]
-
-
-async def test_late_ends_are_shown_the_first_first_also_of_who_is_gone_and_of_what_is_over(
-    desk: Desk,
-) -> None:
-    one = await desk.claimed()
-    assert await desk.report(end_of(one)) == [OK]
-    for code in range(21):
-        assert await desk.report(m.Finish(one.id, uuid4(), FAILED, exit_code=code)) == [STALE]
-    assert await desk.report(m.Finish(uuid4(), uuid4(), FAILED)) == [STALE], "nobody knows it"
-    desk.engine.rows.execute("DELETE FROM sched_agent")
-    late = (await desk.engine.task(one.task_id)).late_results
-    assert [(result.agent, result.exit_code) for result in late] == [(None, code) for code in range(20)]
-    rows = desk.engine.rows.execute(
-        "SELECT task_id, namespace_id FROM sched_late_report ORDER BY id"
-    ).fetchall()
-    assert rows == [(one.task_id, DEFAULT)] * 21 + [(None, 0)]
 
 
 async def test_what_cannot_be_an_end_is_refused(desk: Desk) -> None:

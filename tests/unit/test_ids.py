@@ -62,6 +62,8 @@ def test_what_makes_work_different_makes_its_id_different() -> None:
         ids.task_of_repeat(task, 1, AT),
         ids.instance_of(task, 1),
         ids.instance_of(task, 2),
+        ids.late_report(task, b"{}"),
+        ids.late_report(task, b"[]"),
     ]
     assert len(set(drawn)) == len(drawn)
 
