@@ -333,6 +333,24 @@ async def test_a_fire_that_is_there_already_is_left_alone_and_the_others_are_mad
     assert row_of(scheduling, "secondly")["fired_count"] == len(again) == len(scheduling.fires("id"))
 
 
+@pytest.mark.parametrize("spec", [{}, {"concurrency": {"key": "k"}}], ids=["without a key", "under a key"])
+async def test_a_fire_that_has_run_is_not_run_again_when_it_is_made_once_more(
+    scheduling: Engine, generator: Generator, spec: dict[str, Any]
+) -> None:
+    """Its task is there and its instance no longer: nothing but the task says that this was all."""
+    await scheduling.apply(SECONDLY, **spec)
+    row = row_of(scheduling, "secondly")
+    await everything(generator)
+    instance, task = scheduling.fires("id", "task_id")[30]
+    await scheduling.settle(scheduling.claim(instance))
+    scheduling.rows.execute(
+        "UPDATE sched_schedule SET cursor = %s, next_fire_at = %s", [row["cursor"], row["next_fire_at"]]
+    )
+    await everything(generator)
+    assert task not in scheduling.fires("task_id")
+    assert (await scheduling.task(task)).status == "succeeded"
+
+
 @pytest.mark.parametrize(
     "rules",
     [

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
+import psycopg
 import pytest
 
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources import RunRequest
+from hetuflow_server.services import task_actions
 from hetuflow_server.store import jobs as job_store
+from hetuflow_server.store.records import NewInstance
 from tests.support.claiming_engine import Engine, engine_on
 
 
@@ -83,3 +89,19 @@ async def test_a_job_that_is_known_may_have_keys_or_get_them(engine: Engine) -> 
     assert len(await engine.claim()) == 2, "one without a key, one of the key"
     [task] = await engine.run(job)
     assert [one.held_reason for one in (await engine.task(task)).instances] == ["key"]
+
+
+async def test_what_is_wrong_with_a_row_is_not_taken_for_a_job_that_has_changed(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be read again and made again, and be as wrong as before."""
+    job = await engine.job("known")
+    await engine.run(job)
+    make = task_actions.first_instance
+
+    def without_placement(*arguments: Any) -> NewInstance:
+        return replace(make(*arguments), placement_id=None)  # type: ignore[arg-type]  # that is the fault
+
+    monkeypatch.setattr(task_actions, "first_instance", without_placement)
+    with pytest.raises(psycopg.errors.NotNullViolation, match="placement_id"):
+        await asyncio.wait_for(engine.run(job), 10)

@@ -100,6 +100,25 @@ async def test_its_lease_is_its_namespaces(engine: Engine) -> None:
     assert [one.lease_ms for one in (await asking).claimed] == [77_000]
 
 
+@pytest.mark.parametrize("seconds", [-3_600, 4])
+async def test_it_is_reserved_from_now_on_or_from_when_it_is_due(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    """By the database's clock: a server whose own is late would give what cannot be started any more."""
+    job = await _met(engine)
+    (who := asker(1)).prefetch = timedelta(seconds=9)
+    asking = await _waiting(engine, who)
+    begun = datetime.now(UTC)
+    monkeypatch.setattr(engine.actions._clock, "now", lambda: begun + timedelta(seconds=seconds))
+    [task] = await engine.run(job)
+    monkeypatch.undo()
+    [given] = (await asking).claimed
+    assert _was_made_reserved(engine, task)
+    assert given.due_at == begun + timedelta(seconds=seconds)
+    assert given.reserved_until >= max(begun, given.due_at) + claim_transitions.RESERVATION
+    assert await engine.start(given) == {given.id}
+
+
 _QUEUES: dict[str, tuple[dict[str, Any], list[RunRequest]]] = {
     "a limit": ({"concurrency": {"max": 5}}, [RunRequest()]),
     "a key": ({"concurrency": {"key": "{{ params.x }}"}, "params": {"x": "1"}}, [RunRequest()]),
