@@ -174,7 +174,7 @@ class AgentSessions:
         seen, self._seen = self._seen, set()
         if seen:
             async with self._database.transaction() as connection:
-                await agent_store.seen(connection, sorted(seen))
+                await agent_store.seen(connection, seen)
         return 0
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
@@ -15,6 +15,7 @@ from hetuflow_core.placement import Resources
 from hetuflow_core.resources import AgentSummary
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.store.connection import Connection
+from hetuflow_server.store.phrases import by_key
 
 # Whether an agent `a` was heard of within its last heartbeats.
 REACHABLE = "coalesce(a.last_seen_at > clock_timestamp() - interval '45 seconds', false)"
@@ -37,7 +38,13 @@ _SESSIONS = """
 SELECT session_id, token_id, id, name, status, slots, labels, capabilities, registered_at FROM sched_agent
 WHERE session_id = ANY(%(sessions)s::uuid[])"""
 
-_SEEN = "UPDATE sched_agent SET last_seen_at = clock_timestamp() WHERE id = ANY(%(ids)s::uuid[])"
+# One after the other, in the order they are named in: servers that have heard of the same agents meet here.
+_SEEN = f"""
+UPDATE sched_agent a SET last_seen_at = clock_timestamp()
+FROM unnest(%(ids)s::uuid[]) AS h(id) WHERE {by_key("a.id", "h.id")}"""
+_NOTE_HOSTS = f"""
+UPDATE sched_agent a SET host_usage = h.usage::jsonb
+FROM unnest(%(ids)s::uuid[], %(usage)s::text[]) AS h(id, usage) WHERE {by_key("a.id", "h.id")}"""
 
 _SUMMARIES = f"""
 SELECT a.id, a.name, a.status, a.slots, a.labels, a.version, a.last_seen_at, a.host_usage,
@@ -154,14 +161,9 @@ async def serving(connection: Connection, namespace: str) -> list[AgentSession]:
     ]
 
 
-async def seen(connection: Connection, ids: Sequence[UUID]) -> None:
+async def seen(connection: Connection, ids: Iterable[UUID]) -> None:
     """Note that these agents were heard of, all in one statement."""
-    await connection.exec_driver_sql(_SEEN, {"ids": list(ids)})
-
-
-_NOTE_HOSTS = """
-UPDATE sched_agent a SET host_usage = h.usage::jsonb
-FROM unnest(%(ids)s::uuid[], %(usage)s::text[]) AS h(id, usage) WHERE a.id = h.id"""
+    await connection.exec_driver_sql(_SEEN, {"ids": sorted(ids)})
 
 
 async def note_hosts(connection: Connection, hosts: Sequence[tuple[UUID, str]]) -> None:
