@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import psycopg
@@ -24,8 +25,15 @@ from hetuflow_server.stream.hints import (
     head_topic,
     namespace_topic,
 )
-from hetuflow_server.stream.relay import EVERYTHING, Relay
+from hetuflow_server.stream.relay import _ASK_FOR_OTHERS_EVERY_SECONDS, EVERYTHING, Relay
 from tests.support.waiting import wait_until_async
+
+
+class SetClock(SystemClock):
+    elapsed = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.elapsed
 
 
 class Server:
@@ -63,6 +71,7 @@ async def test_hints_reach_the_other_server_and_are_not_echoed(database_url: str
         here.hints.give([namespace_topic(7), agent_topic(agent), daemons_topic(9), head_topic(6, 1, 500)])
         wanted = {EVERYTHING, namespace_topic(7), agent_topic(agent), daemons_topic(9), namespace_topic(6)}
         await wait_until_async(lambda: set(there.relayed) == wanted, what="the hints")
+        assert not here.relay._some.is_set(), "all is said"
         there.hints.give([namespace_topic(8)])
         await wait_until_async(lambda: namespace_topic(8) in here.relayed, what="the answer")
         assert namespace_topic(7) not in here.relayed
@@ -127,6 +136,37 @@ async def test_with_nobody_to_hear_it_nothing_is_said(database_url: str) -> None
             await alone.relay.stop()
             listening.execute("NOTIFY hetuflow, 'the end'")
             assert [notify.payload for notify in listening.notifies(timeout=5, stop_after=1)] == ["the end"]
+
+
+async def test_who_comes_later_is_noticed_within_a_while_and_nobody_is_asked_for_all_the_time(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, look = list[bool](), notifications.others_listen
+
+    async def counted(*arguments: Any) -> bool:
+        asked.append(await look(*arguments))
+        return asked[-1]
+
+    monkeypatch.setattr(notifications, "others_listen", counted)
+    async with serving(database_url) as here:
+        clock = here.relay._clock = SetClock()
+
+        async def told(topic: Topic) -> None:
+            here.hints.give([topic])
+            await wait_until_async(lambda: not here.relay._news, what="it to be taken up")
+
+        await told(namespace_topic(1))
+        await wait_until_async(lambda: asked == [False], what="the question who listens")
+        async with serving(database_url) as there:
+            clock.elapsed += _ASK_FOR_OTHERS_EVERY_SECONDS / 2
+            await told(namespace_topic(2))
+            clock.elapsed += _ASK_FOR_OTHERS_EVERY_SECONDS / 2
+            await told(namespace_topic(3))
+            await wait_until_async(lambda: namespace_topic(3) in there.relayed, what="the first it can hear")
+            assert set(there.relayed) == {EVERYTHING, namespace_topic(3)}
+            await told(namespace_topic(4))
+            await wait_until_async(lambda: namespace_topic(4) in there.relayed, what="the next")
+    assert asked == [False, True]
 
 
 async def test_what_cannot_be_sent_is_dropped_and_the_next_is_sent(database_url: str) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
+import psycopg
 import pytest
 from msgspec import convert, structs
 
@@ -20,6 +22,7 @@ from tests.support.claiming_engine import DEFAULT, WHO, engine_on
 from tests.support.engine import Engine as Scheduling
 from tests.support.flows import Flows, work
 from tests.support.reporting import Desk, end_of, start_of
+from tests.support.waiting import wait_until_async, waits_for_lock
 
 OK, STALE, CANCELLED = m.ReportOutcome.OK, m.ReportOutcome.STALE, m.ReportOutcome.CANCELLED
 FAILED, SUCCEEDED = InstanceStatus.FAILED, InstanceStatus.SUCCEEDED
@@ -96,6 +99,19 @@ async def test_an_end_told_twice_at_once_is_one_end(scheduling: Scheduling) -> N
     assert len((await scheduling.settle(one, one)).ended) == 1
     assert flows.nodes(run)["a"] == "running", "one of its two items is still to come"
     await flows.end(run, "a", index=1)
+    assert flows.live(run) == ["b"]
+
+
+async def test_a_node_that_succeeds_is_left_to_whoever_goes_on_with_its_flow(scheduling: Scheduling) -> None:
+    """The quick way out locks no run: what waits for the node would never begin."""
+    flows = Flows(scheduling)
+    run = await flows.start(work("a"), work("b", "a"))
+    one = scheduling.claim(ids.instance_of(flows.task(run, "a")["id"], 1))
+    async with scheduling.database.transaction() as connection:
+        assert (await scheduling.settler.succeed(connection, [one])).ended == set()
+    assert flows.live(run) == ["a"]
+    await scheduling.settle(one)
+    await flows.errands.run_once()
     assert flows.live(run) == ["b"]
 
 
@@ -216,6 +232,18 @@ async def test_a_heartbeat_renews_what_is_held_and_nothing_else(desk: Desk) -> N
     ).fetchall()
     assert {id_ for (id_,) in renewed} == {begun.id, reserved.id}
     assert other.id not in (await desk.heartbeat(begun)).kept
+
+
+async def test_heartbeats_that_meet_wait_for_each_other_in_one_direction(desk: Desk) -> None:
+    """An agent that was cut off says it again to another server: in whatever order it has its claims."""
+    first, last = sorted([await desk.claimed() for _ in range(2)], key=lambda one: one.id)
+    lock = "SELECT id FROM sched_task_instance WHERE id = %s FOR UPDATE"
+    with psycopg.connect(desk.engine.url) as rival:
+        rival.execute(lock, [first.id])
+        telling = asyncio.create_task(desk.heartbeat(last, first))
+        await wait_until_async(lambda: waits_for_lock(desk.engine.rows), what="the first to be waited for")
+        assert desk.engine.rows.execute(f"{lock} NOWAIT", [last.id]).fetchone() == (last.id,)
+    assert set((await telling).kept) == {first.id, last.id}
 
 
 async def test_a_heartbeat_tells_how_busy_the_host_is(desk: Desk) -> None:
