@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from hetuflow_core.fairness import Head
-from hetuflow_core.placement import AgentFacts, Requirements, Resources, requirements_from
+from hetuflow_core.placement import AgentFacts, Requirements, Resources, RunningJob, requirements_from
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.askers import Asker
 from hetuflow_server.services.dealing import Dealer
@@ -20,7 +20,7 @@ from hetuflow_server.store.records import Claimable
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SLOTS = 10
-PLAIN, PICKY, LARGE = 1, 2, 3
+PLAIN, PICKY, LARGE, APART = 1, 2, 3, 5
 
 
 class CountingSuitability(Suitability):
@@ -41,6 +41,7 @@ class Room:
             PLAIN: PlacementClass(Requirements()),
             PICKY: PlacementClass(requirements_from({"affinity": {"preferred": preferred}})),
             LARGE: PlacementClass(Requirements(resources=Resources(cpu=2))),
+            APART: PlacementClass(requirements_from({"anti_affinity": {"required": [{"jobs": ["loud"]}]}})),
         }
         self.suitability = CountingSuitability(SystemClock(), classes)
         self.waiting = WaitingRoom(self.suitability.fits)
@@ -154,3 +155,16 @@ async def test_no_more_is_looked_for_than_resources_go(room: Room) -> None:
     assert takers(Head(1, PLAIN, 500), room.waiting, 50) == 50, "it may all be theirs"
     assert takers(Head(2, PLAIN, 500), room.waiting, 50) == 0
     assert takers(Head(1, 4, 500), room.waiting, 50) is None, "a class nobody has read yet"
+
+
+async def test_nothing_is_looked_for_that_keeps_away_from_what_all_who_wait_have(room: Room) -> None:
+    """It would be locked, dealt to nobody, and looked for again at once."""
+    first, second = room.wait(free=2), room.wait(free=3)
+    loud = [RunningJob("mine", "loud")]
+    for one, other in ((first, second), (second, first)):
+        one.running, other.running = {2: loud, 1: loud}, {2: loud, 1: [RunningJob("mine", "quiet")]}
+        assert room.dealer.takers(Head(1, APART, 500), room.waiting, 50) == other.free
+    second.running = {1: loud}
+    first.running = {1: loud}
+    assert room.dealer.takers(Head(1, APART, 500), room.waiting, 50) == 0
+    assert room.dealer.takers(Head(1, PLAIN, 500), room.waiting, 50) == 50
