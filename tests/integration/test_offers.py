@@ -191,6 +191,52 @@ async def test_what_fails_to_be_made_leaves_who_waits_where_it_was(
     assert [one.task_id for one in (await asking).claimed] == [task]
 
 
+async def test_who_leaves_while_what_was_meant_for_it_fails_waits_no_more(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Something would be dealt to it, and be given back instead of going to somebody who is there."""
+    job = await _met(engine)
+    asking = await _waiting(engine)
+
+    async def go_and_fail(*_: object) -> None:
+        asking.cancel()
+        await asyncio.wait({asking})
+        raise psycopg.OperationalError("planted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(birth_transitions, "create_reserved", go_and_fail)
+        with pytest.raises(DatabaseUnreachable, match="planted"):
+            await engine.run(job)
+    assert not engine.dispatcher._waiting
+    await engine.run(job)
+    assert [one.claim_no for one in await engine.claim(1)] == [1]
+
+
+async def test_what_cannot_be_given_back_for_somebody_who_left_is_made_all_the_same(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever made it has nothing to do with that; the reservation runs out by itself."""
+    job = await _met(engine)
+    asking = await _waiting(engine)
+    make = birth_transitions.create_reserved
+
+    async def go_meanwhile(*arguments: Any) -> Any:
+        asking.cancel()
+        await asyncio.wait({asking})
+        return await make(*arguments)
+
+    async def fail(*_: object) -> None:
+        raise psycopg.OperationalError("planted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(birth_transitions, "create_reserved", go_meanwhile)
+        patched.setattr(engine.settler, "release_unstarted", fail)
+        [task] = await engine.run(job)
+    assert engine.statuses() == ["reserved"]
+    await engine.expire("reserved_until")
+    assert [one.task_id for one in await engine.claim(1)] == [task]
+
+
 async def test_who_was_taken_aside_for_nothing_is_answered_when_the_server_stops(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
