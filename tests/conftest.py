@@ -11,7 +11,9 @@ import dataclasses
 import itertools
 import os
 import signal
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # A run started in the background inherits a deaf ear for Ctrl-C and would hand it on.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not _is_worker(config):
+        _keep_bytecode(config.rootpath)
         config.stash[_RUN] = RunDatabases()
 
 
@@ -108,6 +111,17 @@ def empty_database_url(database_server: DatabaseServer, request: pytest.FixtureR
     url = database_server.create_empty(f"{_worker_name(request.config)}_empty{next(_numbers)}")
     yield url
     database_server.drop(url)
+
+
+def _keep_bytecode(project: Path) -> None:
+    """Compile each module once, not anew for the workers and the hundreds of processes that tests start.
+
+    Where the environment asks for no such files beside the sources, they go where pytest keeps its own.
+    """
+    if sys.dont_write_bytecode:
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = os.environ["PYTHONPYCACHEPREFIX"] = str(project / ".pytest_cache" / "bytecode")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def _is_worker(config: pytest.Config) -> bool:
