@@ -84,7 +84,7 @@ def holding(data_dir: Path, *options: str) -> Iterator[Holder]:
 @pytest.fixture
 def reachable_place() -> Iterator[Path]:
     """A folder that the account root lends to PostgreSQL can enter; pytest's own are closed to it."""
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         yield folder
 
 
@@ -104,14 +104,14 @@ def made_cluster_dir(reachable_place: Path, _first_cluster_dir: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def _first_cluster_dir() -> Iterator[Path]:
-    with _temporary_folder() as folder:
+    with temporary_folder() as folder:
         with quick(folder / "first"):
             pass
         yield folder / "first"
 
 
 @contextmanager
-def _temporary_folder() -> Iterator[Path]:
+def temporary_folder() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="hetuflow-embedded-", dir=bases()[0]))
     if os.geteuid() == 0:
         folder.chmod(0o755)
