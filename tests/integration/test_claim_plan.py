@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import psycopg
-import pytest
 
 from hetuflow_core.fairness import Head
 from hetuflow_core.runtime.clock import ManualClock
@@ -51,14 +50,18 @@ def nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
     return [plan, *(node for child in plan.get("Plans", []) for node in nodes(child))]
 
 
-@pytest.mark.parametrize("generic", [False, True])
-async def test_what_a_claim_reads_stays_flat(
-    database: Database, fresh_database_url: str, generic: bool
-) -> None:
+def blocks_read(plan: dict[str, Any]) -> int:
+    blocks: int = plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"]
+    return blocks
+
+
+async def test_what_a_claim_reads_stays_flat(database: Database, fresh_database_url: str) -> None:
+    """However its plan is made; one queue serves for both ways, as it takes long to fill."""
+    ways = (False, True)
     with psycopg.connect(fresh_database_url, autocommit=True) as connection:
         connection.execute(_BACKLOG, [3, 2_000])
         connection.execute("ANALYZE sched_task_instance")
-    few = explain(fresh_database_url, generic=generic)
+    few = [explain(fresh_database_url, generic=generic) for generic in ways]
     with psycopg.connect(fresh_database_url, autocommit=True) as connection:
         connection.execute(_HISTORY, [20_000])
         connection.execute(_BACKLOG, [1, 20_000])
@@ -76,8 +79,8 @@ async def test_what_a_claim_reads_stays_flat(
         ahead=timedelta(days=45),
     )
     await upkeep.run_once()
-    many = explain(fresh_database_url, generic=generic)
-    for plan in (few, many):
+    many = [explain(fresh_database_url, generic=generic) for generic in ways]
+    for plan in (*few, *many):
         scans = {
             n["Node Type"] for n in nodes(plan["Plan"]) if n.get("Relation Name") == "sched_task_instance"
         }
@@ -85,10 +88,10 @@ async def test_what_a_claim_reads_stays_flat(
         by_id = {n["Index Name"] for n in nodes(plan["Plan"]) if n["Node Type"] == "Bitmap Index Scan"}
         assert by_id <= {"sched_task_instance_pkey"}
         assert {n.get("Relation Name") for n in nodes(plan["Plan"])} <= {None, "sched_task_instance"}
-    read = [plan["Plan"]["Shared Hit Blocks"] + plan["Plan"]["Shared Read Blocks"] for plan in (few, many)]
     # Eleven times the backlog makes the index one level deeper: one page more per candidate at most.
     candidates = 50
-    assert read[1] <= read[0] + 2 * candidates, read
+    for of_few, of_many in zip(few, many, strict=True):
+        assert blocks_read(of_many) <= blocks_read(of_few) + 2 * candidates
 
 
 async def test_a_claim_locks_exactly_what_it_returns(database: Database, fresh_database_url: str) -> None:
