@@ -36,11 +36,12 @@ def test_values(written: str, value: Any) -> None:
     assert (found, type(found)) == (value, type(value))
 
 
-@given(
-    st.dictionaries(
-        st.text("abc_-", min_size=1), st.recursive(st.none() | st.booleans() | st.text(), st.lists)
-    )
+json_values = st.recursive(
+    st.none() | st.booleans() | st.text(max_size=8), lambda values: st.lists(values, max_size=3), max_leaves=5
 )
+
+
+@given(st.dictionaries(st.text("abc_-", min_size=1, max_size=4), json_values, max_size=4))
 def test_whatever_is_json_comes_back(values: dict[str, Any]) -> None:
     assert (
         parse_params(f"{name}={msgspec.json.encode(value).decode()}" for name, value in values.items())

@@ -25,11 +25,12 @@ json_values = st.recursive(
     | st.booleans()
     | st.integers(-(2**63) + 1, 2**63 - 1)
     | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
+    | st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20),
     lambda children: (
-        st.lists(children, max_size=4) | st.dictionaries(st.text("abc_ ü", min_size=1), children)
+        st.lists(children, max_size=4)
+        | st.dictionaries(st.text("abc_ ü", min_size=1, max_size=4), children, max_size=4)
     ),
-    max_leaves=20,
+    max_leaves=8,
 )
 
 
@@ -144,7 +145,7 @@ def test_toml_times_stay_text_like_everywhere_else() -> None:
 
 
 @settings(deadline=None)
-@given(st.dictionaries(st.text("abc", min_size=1), json_values, min_size=1))
+@given(st.dictionaries(st.text("abc", min_size=1, max_size=4), json_values, min_size=1, max_size=3))
 def test_json_and_yaml_read_what_was_written(document: dict[str, Any]) -> None:
     assert plain(raw_document(document).root) == document
     assert values(json.dumps(document), "json", "") == [document]
