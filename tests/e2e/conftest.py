@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,11 +10,13 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from click.testing import CliRunner
 
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources import Job
+from hetuflow_server.cli.main import hetuflow
 from tests.support.databases import DatabaseServer
-from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment, run
+from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment
 from tests.support.waiting import wait_until
 
 
@@ -40,12 +43,16 @@ class System:
         return httpx.get(
             f"{self.url}{path}",
             headers={"Authorization": f"Bearer {self.api_key}", **headers},
+            timeout=60,  # the document of all calls is made when it is first asked for
         )
 
 
 def command_on(database_url: str, *arguments: str) -> str:
-    result = run([*HETUFLOW, *arguments], env=clean_environment(HETUFLOW_DATABASE__URL=database_url))
-    assert result.returncode == 0, result.stderr
+    """What `hetuflow` prints, run in this process: to start one takes longer than all it does here."""
+    environment: dict[str, str | None] = {name: None for name in os.environ if name.startswith("HETUFLOW_")}
+    environment["HETUFLOW_DATABASE__URL"] = database_url
+    result = CliRunner().invoke(hetuflow, arguments, env=environment)
+    assert result.exit_code == 0, (result.output, result.exception)
     return result.stdout.strip()
 
 
