@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
@@ -17,6 +18,7 @@ from hetuflow_core.runtime.config import load_settings
 from hetuflow_server.app.rest import rest_api
 from hetuflow_server.app.services import Services
 from hetuflow_server.http.guarding import Door, declared
+from hetuflow_server.http.openapi import completed
 from hetuflow_server.services.health import Readiness
 from hetuflow_server.settings import ServerSettings
 from hetuflow_server.store.database import Database
@@ -54,11 +56,23 @@ def rest_application(**settings_: str) -> Litestar:
     )
 
 
+@cache
+def usual_application() -> Litestar:
+    """Return the application without any setting of its own: one for all who only look at it."""
+    return rest_application()
+
+
+@cache
+def usual_document() -> dict[str, Any]:
+    """Return the OpenAPI document of that application, to be looked at alone."""
+    return completed(usual_application())
+
+
 def all_routes() -> list[Route]:
     """Return every route but the ones for OPTIONS, which the framework makes by itself."""
     return [
         _route(route, handler, method)
-        for route in rest_application().routes
+        for route in usual_application().routes
         if isinstance(route, HTTPRoute)
         for handler in route.route_handlers
         for method in sorted(handler.http_methods)

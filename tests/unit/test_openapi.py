@@ -9,12 +9,12 @@ import msgspec
 import pytest
 
 from hetuflow_server.http import examples
-from hetuflow_server.http.openapi import TAGS, _answers, completed, document_of
+from hetuflow_server.http.openapi import TAGS, _answers, document_of
 from hetuflow_server.http.problems import Problem
-from tests.support.routes import rest_application
+from tests.support.routes import usual_application, usual_document
 
-APP = rest_application()
-DOCUMENT = completed(APP)
+APP = usual_application()
+DOCUMENT = usual_document()
 OPERATIONS = {
     one["operationId"]: one
     for item in DOCUMENT["paths"].values()

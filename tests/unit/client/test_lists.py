@@ -11,8 +11,7 @@ import pytest
 
 from hetuflow_core.client import AsyncHetuflow, Hetuflow
 from hetuflow_core.client.exchange import Send
-from hetuflow_server.http.openapi import completed
-from tests.support.routes import rest_application
+from tests.support.routes import usual_document
 from tests.unit.client.plan_script import good
 
 PREFIX = "/api/v1"
@@ -23,7 +22,7 @@ EXEMPT: dict[str, str] = {}
 # A list is what can be asked for page by page.
 LISTS: dict[str, re.Pattern[str]] = {
     operation["operationId"]: re.compile(re.sub(r"\{[^}]+\}", "[^/]+", path.removeprefix(PREFIX)))
-    for path, item in completed(rest_application())["paths"].items()
+    for path, item in usual_document()["paths"].items()
     for method, operation in item.items()
     if method == "get" and any(one["name"] == "cursor" for one in operation.get("parameters", ()))
 }
