@@ -140,6 +140,42 @@ async def test_another_life_takes_over_what_it_still_watches_and_frees_what_had_
     assert agent_topic(agent) in told, "its former life waits somewhere"
 
 
+async def test_only_its_own_running_claims_are_an_agents_to_take_over_and_by_their_tokens(
+    engine: Engine, fleet: Fleet
+) -> None:
+    """With another lease; what it had only reserved is given back, whatever it says."""
+    await fleet.register("a", slots=9)
+    job = await engine.job(lease="1h")
+    for _ in range(3):
+        await engine.run(job)
+    mine, renamed, unbegun = await fleet.poll("a", free=3)
+    await engine.start(mine, renamed)
+    former = fleet.session_of("a")
+    engine.rows.execute("UPDATE sched_task_instance SET lease_until = now() WHERE status = 'running'")
+
+    def sessions() -> dict[UUID, tuple[str, UUID | None, bool]]:
+        rows = engine.rows.execute(
+            "SELECT id, status, session_id, coalesce(lease_until > now() + interval '30 minutes', false) "
+            "FROM sched_task_instance"
+        ).fetchall()
+        return {id_: (status, session, leased) for id_, status, session, leased in rows}
+
+    held = [m.Held(one.id, one.token) for one in (mine, unbegun)]
+    wrong = m.Held(renamed.id, uuid4())
+    await fleet.register("b", running=[*held, wrong])
+    assert sessions() == {
+        mine.id: ("running", former, False),
+        renamed.id: ("running", former, False),
+        unbegun.id: ("reserved", former, False),
+    }
+    await fleet.register("a", running=[*held, wrong])
+    assert sessions() == {
+        mine.id: ("running", fleet.session_of("a"), True),
+        renamed.id: ("running", former, False),
+        unbegun.id: ("pending", None, False),
+    }
+
+
 async def test_daemons_hear_of_agents_that_serve_their_namespace(engine: Engine, fleet: Fleet) -> None:
     fleet.credential = replace(fleet.credential, namespaces={"default": DEFAULT, "other": 77})
     told = heard(engine)

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from hetuflow_core import messages as m
+from hetuflow_core.resources import RunRequest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.services.agent_actions import AgentActions
 from hetuflow_server.services.mailroom import Mail, Mailroom
@@ -34,13 +35,13 @@ class Post:
         self.calls: list[str] = []
 
     async def register(self) -> None:
-        self.a, self.b = await self.fleet.register("a"), await self.fleet.register("b")
+        self.a, self.b = await self.fleet.register("a", slots=9), await self.fleet.register("b")
 
     async def cancelled(self) -> Claimed:
-        """Something that `a` runs and is to end."""
-        await self.engine.run(await self.engine.job())
-        (claimed,) = await self.fleet.poll("a")
-        await self.engine.start(claimed)
+        """Something that `a` runs and is to end, beside something that it is to go on with."""
+        await self.engine.run(await self.engine.job(), RunRequest(), RunRequest())
+        claimed, goes_on = await self.fleet.poll("a", free=2)
+        await self.engine.start(claimed, goes_on)
         await self.engine.actions.cancel(WHO, claimed.task_id)
         return claimed
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from hetuflow_core import ids, messages as m
 from hetuflow_core.errors import Invalid
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.store import queue, transitions
+from hetuflow_server.store.claim_transitions import RESERVATION
 from hetuflow_server.store.database import Connection
 from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import instance_topic, namespace_topic
@@ -125,6 +127,16 @@ async def test_a_start_told_again_of_what_was_cancelled_meanwhile_begins_nothing
     assert await desk.report(start_of(one)) == [STALE]
 
 
+async def test_a_start_told_by_a_former_holder_ends_nothing_that_is_to_be_cancelled(desk: Desk) -> None:
+    """Its holder still runs it and is told to end it; only that one knows when it has."""
+    one = await desk.claimed()
+    assert await desk.report(start_of(one)) == [OK]
+    await desk.engine.actions.cancel(WHO, one.task_id)
+    assert await desk.report(m.Start(one.id, uuid4())) == [STALE]
+    (live,) = (await desk.engine.task(one.task_id)).instances
+    assert (live.status, live.cancel_requested) == ("running", True)
+
+
 async def test_what_was_ended_between_the_look_and_the_end_is_not_begun(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +244,32 @@ async def test_a_heartbeat_renews_what_is_held_and_nothing_else(desk: Desk) -> N
     ).fetchall()
     assert {id_ for (id_,) in renewed} == {begun.id, reserved.id}
     assert other.id not in (await desk.heartbeat(begun)).kept
+
+
+async def test_a_heartbeat_of_a_former_holder_renews_nothing(desk: Desk) -> None:
+    begun, reserved = [await desk.claimed() for _ in range(2)]
+    await desk.report(start_of(begun))
+    until = "SELECT id, lease_until, reserved_until FROM sched_task_instance ORDER BY id"
+    before = desk.engine.rows.execute(until).fetchall()
+    former = [structs.replace(one, token=uuid4()) for one in (begun, reserved)]
+    assert (await desk.heartbeat(*former)).kept == []
+    assert desk.engine.rows.execute(until).fetchall() == before
+
+
+@pytest.mark.parametrize("due_in", [-3_600, 60])
+async def test_a_heartbeat_renews_a_reservation_from_now_on_or_from_when_it_is_due(
+    desk: Desk, due_in: int
+) -> None:
+    """What waits for its time on an agent is not given to another, nor is what has waited for long."""
+    one = await desk.claimed()
+    desk.engine.rows.execute(
+        "UPDATE sched_task_instance SET due_at = now() + make_interval(secs => %s)", [due_in]
+    )
+    begun = datetime.now(UTC)
+    assert (await desk.heartbeat(one)).kept == [one.id]
+    times = "SELECT due_at, reserved_until FROM sched_task_instance"
+    ((due_at, until),) = desk.engine.rows.execute(times).fetchall()
+    assert until >= max(begun, due_at) + RESERVATION
 
 
 async def test_heartbeats_that_meet_wait_for_each_other_in_one_direction(desk: Desk) -> None:
