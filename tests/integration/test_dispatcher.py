@@ -53,6 +53,18 @@ async def test_a_flood_in_one_namespace_does_not_starve_another(bench: Bench) ->
     assert bench.dispatcher.take_claim_counts() == {}, "what was asked for once is not told again"
 
 
+async def test_classes_of_one_priority_take_turns_one_row_at_a_time(bench: Bench) -> None:
+    """A claim for one looks at one of them: nothing else lets the others come."""
+    namespace, classes = bench.namespace(100), [bench.placement() for _ in range(3)]
+    for placement in classes:
+        bench.fill(namespace, 20, placement=placement)
+    got: Counter[int] = Counter()
+    for _ in range(9):
+        dealt = await bench.dispatcher.ask(bench.asker(namespace, free=1), 5)
+        got.update(row.placement_id for row in dealt.claimed)
+    assert got == dict.fromkeys(classes, 3)
+
+
 async def test_many_askers_share_claims_and_each_row_goes_to_one(bench: Bench) -> None:
     namespace = bench.namespace(100)
     bench.fill(namespace, 100)
