@@ -17,6 +17,7 @@ from hetuflow_core.resources import Job
 from hetuflow_server.cli.main import hetuflow
 from tests.support.databases import DatabaseServer
 from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment
+from tests.support.unencrypted import UNENCRYPTED
 from tests.support.waiting import wait_until
 
 
@@ -43,6 +44,7 @@ class System:
         return httpx.get(
             f"{self.url}{path}",
             headers={"Authorization": f"Bearer {self.api_key}", **headers},
+            verify=UNENCRYPTED,
             timeout=60,  # the document of all calls is made when it is first asked for
         )
 

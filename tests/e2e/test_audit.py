@@ -15,6 +15,7 @@ from tests.e2e.conftest import System
 from tests.e2e.test_router import ROUTES, Scene, scene
 from tests.support.processes import HETUFLOW, run
 from tests.support.routes import Route
+from tests.support.unencrypted import UNENCRYPTED
 from tests.support.waiting import wait_until
 
 __all__ = ["scene"]
@@ -57,7 +58,9 @@ def test_what_another_namespace_hides_is_denied_and_written_down(scene: Scene) -
     for place, route in enumerate(owned):
         address = f"127.0.1.{place // _PER_ADDRESS + 1}"
         with httpx.Client(
-            base_url=scene.system.url, timeout=30, transport=httpx.HTTPTransport(local_address=address)
+            base_url=scene.system.url,
+            timeout=30,
+            transport=httpx.HTTPTransport(local_address=address, verify=UNENCRYPTED),
         ) as http:
             answer = replace(scene, http=http).ask(route, "foreign")
         assert answer.status_code == 404, f"{route}: {answer.text}"

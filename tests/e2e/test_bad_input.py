@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.e2e.conftest import System
+from tests.support.unencrypted import UNENCRYPTED
 
 DEEP = 100_000
 RUN = {"run": {"command": ["true"]}}
@@ -40,7 +41,9 @@ def send(
     if content is not None:
         wanted.setdefault("Content-Type", "application/json")
     # A connection of its own: a server may hang up on what it does not want to read.
-    return httpx.request(method, f"{system.url}{path}", content=content, headers=wanted, timeout=60)
+    return httpx.request(
+        method, f"{system.url}{path}", content=content, headers=wanted, timeout=60, verify=UNENCRYPTED
+    )
 
 
 def assert_refused(

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.status_resources import AgentSummary
+from hetuflow_core.resources import AgentSummary
 from tests.support.dev import Dev
 from tests.support.embedded import temporary_folder
 from tests.support.processes import HETUFLOW, clean_environment, gone, run

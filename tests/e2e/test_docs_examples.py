@@ -35,6 +35,7 @@ from hetuflow_server.cli.main import COMMANDS
 from hetuflow_server.settings import HttpSettings
 from tests.e2e.conftest import System
 from tests.support.assignments import assignment_of
+from tests.support.unencrypted import UNENCRYPTED
 
 ROOT = Path(__file__).parents[2]
 # What an agent takes to close files and connections after its stop_timeout.
@@ -178,7 +179,9 @@ def test_no_call_but_the_health_checks_answers_a_stranger(system: System) -> Non
     assert len(gateway) == 9
     for method, path in sorted(calls_of_the_page() | gateway):
         asked = re.sub(r"\{\w+\}", "01890f3e-7b3c-7cc0-98c4-dc0c0c07398f", path)
-        answer = httpx.request(method, f"{system.url}{asked}", content=b"{}" if method == "POST" else None)
+        answer = httpx.request(
+            method, f"{system.url}{asked}", content=b"{}" if method == "POST" else None, verify=UNENCRYPTED
+        )
         assert answer.status_code == OPEN_CALLS.get((method, path), 401), path
 
 

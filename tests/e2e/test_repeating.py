@@ -19,6 +19,7 @@ from hetuflow_core.resources import RunRequest
 from hetuflow_core.roles import Role
 from tests.e2e.conftest import System
 from tests.support.routes import all_routes
+from tests.support.unencrypted import UNENCRYPTED
 from tests.support.waiting import wait_until
 
 UNKEPT = {
@@ -29,7 +30,9 @@ UNKEPT = {
 
 def send(system: System, path: str, key: str, body: Any, *, api_key: str | None = None) -> httpx.Response:
     headers = {"Authorization": f"Bearer {api_key or system.api_key}", "Idempotency-Key": key}
-    return httpx.post(f"{system.url}/api/v1{path}", headers=headers, json=body, timeout=60)
+    return httpx.post(
+        f"{system.url}/api/v1{path}", headers=headers, json=body, timeout=60, verify=UNENCRYPTED
+    )
 
 
 def document() -> dict[str, Any]:
@@ -142,7 +145,9 @@ def test_a_deadlock_is_said_to_pass_and_leaves_nothing(lone_server: System, key:
     headers = {"Authorization": f"Bearer {lone_server.api_key}"} | ({"Idempotency-Key": key} if key else {})
 
     def ask() -> httpx.Response:
-        return httpx.post(f"{lone_server.url}/api/v1/apply", headers=headers, json=body, timeout=60)
+        return httpx.post(
+            f"{lone_server.url}/api/v1/apply", headers=headers, json=body, timeout=60, verify=UNENCRYPTED
+        )
 
     with ExitStack() as opened:
         url = lone_server.database_url

@@ -15,6 +15,7 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
 from hetuflow_core.resources import RunRequest
 from tests.e2e.conftest import System, command_on
+from tests.support.unencrypted import UNENCRYPTED
 
 RUN = {"run": {"command": ["true"]}}
 
@@ -185,6 +186,7 @@ def test_bad_input_gets_a_problem_with_a_stable_code(
         f"{lone_server.url}/api/v1{path}",
         content=body,
         headers={"Authorization": f"Bearer {lone_server.api_key}", "Content-Type": "application/json"},
+        verify=UNENCRYPTED,
     )
     problem = answer.json()
     assert (answer.status_code, problem["code"]) == (status, code), problem

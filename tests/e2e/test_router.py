@@ -22,6 +22,7 @@ from hetuflow_server.http.guarding import Door
 from tests.e2e.conftest import System
 from tests.support.protocol import HandAgent
 from tests.support.routes import Route, all_routes
+from tests.support.unencrypted import UNENCRYPTED
 from tests.support.waiting import wait_until
 
 ROUTES = all_routes()
@@ -140,7 +141,7 @@ def scene(lone_server: System) -> Iterator[Scene]:
         "logged out": logged_out,
         "nonsense": "nonsense",
     }
-    with httpx.Client(base_url=lone_server.url, timeout=30) as http:
+    with httpx.Client(base_url=lone_server.url, timeout=30, verify=UNENCRYPTED) as http:
         yield Scene(lone_server, http, keys, _things(lone_server))
 
 

@@ -14,6 +14,7 @@ from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.store import migrate
 from tests.e2e.conftest import System
 from tests.support.processes import HETUFLOW, Running, clean_environment, run
+from tests.support.unencrypted import UNENCRYPTED
 from tests.support.waiting import wait_until
 
 SECRET = "s" * 48
@@ -163,5 +164,5 @@ def test_every_answer_carries_its_ids_and_unknown_paths_are_problems(fresh_datab
 def test_without_a_credential_nothing_is_told(lone_server: System) -> None:
     for path in ("/jobs", "/tasks", "/system/info", "/system/status", "/openapi.json"):
         for headers in ({}, {"Authorization": "Bearer hk_x_y"}, {"Authorization": "Bearer nonsense"}):
-            answer = httpx.get(f"{lone_server.url}/api/v1{path}", headers=headers)
+            answer = httpx.get(f"{lone_server.url}/api/v1{path}", headers=headers, verify=UNENCRYPTED)
             assert (answer.status_code, answer.json()["code"]) == (401, "unauthenticated"), path

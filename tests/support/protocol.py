@@ -12,6 +12,7 @@ import msgspec
 
 from hetuflow_core import messages as m
 from hetuflow_core.states import InstanceStatus
+from tests.support.unencrypted import UNENCRYPTED
 
 P = TypeVar("P")
 
@@ -27,7 +28,9 @@ class HandAgent:
     slots: int = 100
 
     def __post_init__(self) -> None:
-        self._http = httpx.Client(headers={"Authorization": f"Bearer {self.token}"}, timeout=40)
+        self._http = httpx.Client(
+            headers={"Authorization": f"Bearer {self.token}"}, timeout=40, verify=UNENCRYPTED
+        )
         weakref.finalize(self, self._http.close)
 
     def register(
