@@ -139,7 +139,7 @@ def decide(daemon: Daemon, agents: Collection[Agent], now: datetime) -> list[Act
     for number, agent_id in sorted(wanted.items()):
         slot = slots.get(number, Slot(number))
         if slot.live is None:
-            if not slot.rests or slot.replace or slot.template != daemon.template:
+            if not _stays_at_rest(daemon, slot, agent_id):
                 actions.append(Start(number, agent_id))
         elif agent_id is None and number not in ending and _tied_in_vain(slot.live, known, now):
             actions.append(Untie(number, slot.live.instance_id))
@@ -190,6 +190,12 @@ def _unused(used: Collection[int]) -> Iterator[int]:
     return (number for number in count() if number not in used)
 
 
+def _stays_at_rest(daemon: Daemon, slot: Slot, agent_id: UUID | None) -> bool:
+    """Whether what has ended there is what should be there now, on the agent it should be on."""
+    is_same = slot.template == daemon.template and not slot.replace
+    return slot.rests and is_same and agent_id in {None, slot.agent_id}
+
+
 def _let_go(daemon: Daemon, slot: Slot) -> list[Action]:
     if slot.live is None:
         return [] if slot.retired else [Retire(slot.number)]
@@ -217,7 +223,10 @@ def _replace(
     if daemon.spec is None:
         return []
     here = [slots.get(number, Slot(number)) for number in sorted(wanted)]
-    missing = sum(not (slot.live.available if slot.live else slot.rests) for slot in here)
+    missing = sum(
+        not (slot.live.available if slot.live else _stays_at_rest(daemon, slot, wanted[slot.number]))
+        for slot in here
+    )
     room = daemon.spec.max_unavailable.of(len(here)) - missing
     actions: list[Action] = []
     for slot in here:

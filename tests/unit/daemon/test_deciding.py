@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from hetuflow_core.daemon import (
     Agent,
@@ -87,6 +87,21 @@ def test_a_stopped_daemon_lets_everything_go_once() -> None:
 )
 def test_what_rests_is_left_alone_until_it_is_another(columns: dict[str, object], starts: bool) -> None:
     assert decide(daemon(slot(0, None, **columns)), [], NOW) == ([Start(0)] if starts else [])
+
+
+def test_what_rested_elsewhere_does_not_rest_on_the_agent_that_takes_its_slot() -> None:
+    """It was a replica, or another agent's; of its own an agent gets none again."""
+    others, own = slot(0, None, rests=True), slot(0, None, rests=True, agent_id=B)
+    running = slot(1, agent_id=A, agent=A)
+    assert decide(daemon(others, running, per_agent=True), [agent(A), agent(B)], NOW) == [Start(0, B)]
+    assert decide(daemon(own, running, per_agent=True), [agent(A), agent(B)], NOW) == []
+
+
+@pytest.mark.parametrize(("rested", "gone"), [("v1", []), ("v2", [1])])
+def test_what_is_about_to_start_again_is_waited_for(rested: str, gone: list[int]) -> None:
+    """One that rests for good is not, or nothing would ever be updated beside it."""
+    view = daemon(slot(0, None, rests=True, template=rested), slot(1), template="v2", replicas=2)
+    assert ended(decide(view, [], NOW)) == [(number, EndReason.UPDATED) for number in gone]
 
 
 @pytest.mark.parametrize(
@@ -174,7 +189,7 @@ class World:
         ends = [one for one in actions if isinstance(one, End)]
         spared = sum(self._was_available(end) and end.slot in self._wanted() for end in ends)
         if self.spec is not None and spared:
-            missing = len(self._wanted()) - (before - spared)
+            missing = len(self._wanted() - self.resting()) - (before - spared)
             assert missing <= self.spec.max_unavailable.of(len(self._wanted())), "too many at once"
         for action in actions:
             self._do(action)
@@ -230,6 +245,14 @@ class World:
             number in wanted and one.live is not None and one.live.available
             for number, one in self.slots.items()
         )
+
+    def resting(self) -> set[int]:
+        """Slots in which what should be there has ended, and nothing is to follow."""
+        return {
+            number
+            for number, one in self.slots.items()
+            if one.rests and one.live is None and one.template == self.template and not one.replace
+        }
 
     def _was_available(self, end: End) -> bool:
         live = self.slots[end.slot].live
@@ -306,6 +329,9 @@ def change_agent(world: World, what: str, chosen: UUID) -> None:
 
 @settings(max_examples=150)
 @given(st.lists(CHANGES, max_size=25))
+@example([("round", 0), ("update", 1), ("work", 0), ("finish", 0)])
+@example([("round", 0), ("per_agent", 0), ("work", 0), ("finish", 0)])
+@example([("round", 0), ("work", 0), ("finish", 0), ("restart", 1)])
 def test_whatever_happens_it_comes_to_what_it_should_be(changes: list[tuple[str, int]]) -> None:
     world = World(DaemonSpec(replicas=2), "v0", {AGENTS[0]: agent(AGENTS[0])})
     for what, number in changes:
@@ -314,7 +340,7 @@ def test_whatever_happens_it_comes_to_what_it_should_be(changes: list[tuple[str,
     world.rest()
     spec = world.spec
     live = {number: one for number, one in world.slots.items() if one.live is not None}
-    resting = {number for number, one in world.slots.items() if one.rests and one.template == world.template}
+    resting = world.resting()
     if spec is None:
         assert live == {}
         assert all(one.retired for one in world.slots.values())
