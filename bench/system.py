@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar
@@ -156,11 +156,15 @@ class System:
     def database_cpu_seconds(self) -> float:
         """What PostgreSQL has used so far, sessions that have ended included."""
         postmaster = psutil.Process(self._postgres.pid)
-        used = sum(postmaster.cpu_times()[:4])
-        for session in postmaster.children():
-            with suppress(psutil.NoSuchProcess):
-                used += sum(session.cpu_times()[:2])
-        return used
+        while True:
+            own = postmaster.cpu_times()
+            try:
+                living = sum(sum(session.cpu_times()[:2]) for session in postmaster.children())
+            except psutil.NoSuchProcess:
+                continue
+            # What ended meanwhile would be counted by neither, and a later reading be less than this one.
+            if postmaster.cpu_times()[2:4] == own[2:4]:
+                return sum(own[:4]) + living
 
     def server_errors(self) -> str:
         """What the server's log says went wrong, for a measurement that met it."""
