@@ -12,7 +12,7 @@ from hetuflow_server.app.loops import server_loops
 from hetuflow_server.app.rest import rest_api
 from hetuflow_server.app.services import Services
 from hetuflow_server.app.store import open_database
-from hetuflow_server.gateway.entrance import Entrance
+from hetuflow_server.gateway.entrance import entrances
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.http.repeating import KeptTogether
 from hetuflow_server.http.requests import RequestContext
@@ -58,20 +58,18 @@ def server_parts(
     loops = [*cluster.loops, *server_loops(settings, services, cluster, timers)]
     http = HttpServer(
         RequestContext(
-            Entrance(
-                services.gateway,
-                KeptTogether(
-                    rest_api(
-                        services,
-                        Readiness(services.database, loops, cluster.leadership),
-                        settings.server.cors_origins,
-                    ),
+            KeptTogether(
+                rest_api(
+                    services,
+                    Readiness(services.database, loops, cluster.leadership),
+                    settings.server.cors_origins,
                 ),
             ),
             clock,
             services.denials,
             networks(settings.server.trusted_proxies),
         ),
+        entrances(services.gateway),
         listener,
         stop_switch,
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import structlog
@@ -15,8 +15,9 @@ import uvicorn
 from hetuflow_core.errors import HostBlocked, PortTaken
 from hetuflow_core.runtime.descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
+from hetuflow_server.http.connections import connections_with
+from hetuflow_server.http.direct_calls import DirectCall
 from hetuflow_server.http.tls import ServerTls
-from hetuflow_server.http.whole_answers import Protocol
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 
@@ -97,18 +98,20 @@ class HttpServer:
     def __init__(
         self,
         app: Any,
+        calls: Mapping[str, DirectCall],
         listener: Listener,
         stop_switch: StopSwitch,
         *,
         stop_timeout: float,
         tls: ServerTls | None = None,
     ) -> None:
+        """`calls` are served by their paths, past ASGI; the rest is the application's."""
         self._listener = listener
         self._stop_switch = stop_switch
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Protocol,
+                http=connections_with(calls),
                 lifespan="off",
                 log_config=None,
                 access_log=False,

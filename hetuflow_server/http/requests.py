@@ -14,7 +14,13 @@ from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.logging import bind_request
-from hetuflow_core.tracing import new_trace, parse_traceparent
+from hetuflow_core.tracing import (
+    TRACE_ID_BYTES,
+    TraceContext,
+    new_trace,
+    new_trace_id,
+    parse_traceparent,
+)
 from hetuflow_server.http.source_address import Network, source_address
 from hetuflow_server.services.audit import Denials
 from hetuflow_server.store.deeds import Deed, opened
@@ -30,6 +36,20 @@ _LONGEST_TARGET = 500
 _READING = frozenset({"GET", "HEAD", "OPTIONS"})
 _DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN})
 _QUIET = ("/healthz", "/readyz", "/metrics", "/api/v1/gateway/")
+
+
+def name_request(headers: Mapping[bytes, bytes]) -> tuple[str, str]:
+    """Return the trace id and the request id, which the caller may have given."""
+    trace = _trace_of(headers)
+    trace_id = trace.trace_id if trace else new_trace_id(os.urandom(TRACE_ID_BYTES))
+    return trace_id, _request_id(headers, trace_id)
+
+
+def log_answer(method: str, path: str, status: int, seconds: float) -> None:
+    level = logging.DEBUG if path.startswith(_QUIET) else logging.INFO
+    # Asked first: composing a line that is not wanted would cost more than the question.
+    if _level.isEnabledFor(level):
+        log.log(level, "Answered.", method=method, path=path, status=status, ms=round(seconds * 1000, 1))
 
 
 class RequestContext:
@@ -51,10 +71,9 @@ class RequestContext:
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        trace = parse_traceparent(headers.get(b"traceparent", b"").decode("latin-1"))
+        trace = _trace_of(headers)
         trace = trace.child(os.urandom(8)) if trace else new_trace(os.urandom(24))
-        given = headers.get(b"x-request-id", b"")
-        request_id = given.decode() if _REQUEST_ID.fullmatch(given) else trace.trace_id
+        request_id = _request_id(headers, trace.trace_id)
         scope.setdefault("state", {})
         scope["state"]["trace_id"] = trace.trace_id
         scope["state"]["source"] = self._source(scope, headers)
@@ -79,18 +98,7 @@ class RequestContext:
                     if status in _DENIED or (status == HTTPStatus.NOT_FOUND and deed.hidden):
                         await self._denials.note(deed, status)
             finally:
-                path = scope["path"]
-                level = logging.DEBUG if path.startswith(_QUIET) else logging.INFO
-                # Asked first: composing a line that is not wanted would cost more than the question.
-                if _level.isEnabledFor(level):
-                    log.log(
-                        level,
-                        "Answered.",
-                        method=scope.get("method"),
-                        path=path,
-                        status=status,
-                        ms=round((self._clock.monotonic() - started) * 1000, 1),
-                    )
+                log_answer(scope["method"], scope["path"], status, self._clock.monotonic() - started)
 
     def _source(self, scope: HTTPScope, headers: Mapping[bytes, bytes]) -> str | None:
         peer = scope["client"][0] if scope["client"] else None
@@ -108,3 +116,13 @@ class RequestContext:
             action=f"{scope['method']} {path}"[:_LONGEST_TARGET],
             target=path[:_LONGEST_TARGET],
         )
+
+
+def _trace_of(headers: Mapping[bytes, bytes]) -> TraceContext | None:
+    given = headers.get(b"traceparent")
+    return parse_traceparent(given.decode("latin-1")) if given else None
+
+
+def _request_id(headers: Mapping[bytes, bytes], trace_id: str) -> str:
+    given = headers.get(b"x-request-id")
+    return given.decode() if given and _REQUEST_ID.fullmatch(given) else trace_id

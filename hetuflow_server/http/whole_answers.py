@@ -9,17 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
 # A head that waits for its body holds back no more than this.
 _MOST_HELD = 16 * 1024
-
-
-class Protocol(HttpToolsProtocol):
-    """uvicorn's, on a transport that joins what is written."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
-        super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type] # it does what uvicorn asks
 
 
 class JoiningTransport:
@@ -42,6 +33,11 @@ class JoiningTransport:
         elif data:
             self._held = data
             self._loop.call_soon(self._flush)
+
+    def write_whole(self, data: bytes) -> None:
+        """Write what nothing belongs to that comes behind it."""
+        self._flush()
+        self._transport.write(data)
 
     def close(self) -> None:
         self._flush()

@@ -8,33 +8,13 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from hetuflow_server.http.whole_answers import JoiningTransport, Protocol
+from hetuflow_server.http.connections import Connection
+from hetuflow_server.http.whole_answers import JoiningTransport
+from tests.support.transports import Written
 from tests.support.waiting import wait_until_async
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"
 MUCH = b"x" * 100_000
-
-
-class Written:
-    """Where a transport would send to."""
-
-    def __init__(self) -> None:
-        self.writes: list[bytes] = []
-
-    def write(self, data: bytes) -> None:
-        self.writes.append(data)
-
-    def close(self) -> None:
-        self.writes.append(b"closed")
-
-    def set_protocol(self, protocol: Any) -> None:
-        self.writes.append(b"protocol")
-
-    def is_closing(self) -> bool:
-        return b"closed" in self.writes
-
-    def get_extra_info(self, name: str) -> None:
-        """A transport that knows nothing of its peer."""
 
 
 def joining() -> tuple[JoiningTransport, list[bytes]]:
@@ -52,15 +32,22 @@ async def test_a_head_and_its_body_are_one_write() -> None:
     assert len(writes) == 2
 
 
+async def test_what_is_whole_leaves_at_once_and_behind_what_was_held() -> None:
+    transport, writes = joining()
+    transport.write(b"held")
+    transport.write_whole(HEAD)
+    assert writes == [b"held", HEAD]
+
+
 async def test_uvicorn_answers_in_one_write() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         headers = [(b"content-length", b"4")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": b"body"})
 
-    config = uvicorn.Config(app, http=Protocol, lifespan="off", log_config=None)
+    config = uvicorn.Config(app, http=Connection, lifespan="off", log_config=None)
     config.load()
-    protocol, written = Protocol(config, ServerState(), {}), Written()
+    protocol, written = Connection(config, ServerState(), {}), Written()
     protocol.connection_made(cast("asyncio.Transport", written))
     protocol.data_received(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n")
     await wait_until_async(lambda: bool(written.writes), what="an answer")
