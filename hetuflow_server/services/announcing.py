@@ -17,6 +17,11 @@ class Announcing:
     def __init__(self) -> None:
         self._namespaces: frozenset[int] = frozenset()
 
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody wants to be told."""
+        return bool(self._namespaces)
+
     async def refresh(self, database: Database) -> int:
         async with database.single() as connection:
             self._namespaces = await store.announcing_namespaces(connection)

@@ -44,16 +44,14 @@ class Asker:
     # Sent home before its time, because there may be something else to tell.
     dismissed: bool = False
     answer: asyncio.Future[Dealt] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    # Done after its first round; until then what it may have been given before is looked for.
-    looked: asyncio.Future[None] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    # No round has looked for it yet: what it may have been given before is to be looked for.
+    new: bool = True
+    # It goes, with what its first round finds.
+    going: bool = False
     recipient: Recipient = field(init=False)
 
     def __post_init__(self) -> None:
         self.recipient = Recipient(self.facts.agent_id, self.session_id, self.request_id)
-
-    @property
-    def new(self) -> bool:
-        return not self.looked.done()
 
     @property
     def agent_id(self) -> UUID:
@@ -68,18 +66,23 @@ class Asker:
             self.answer.set_result(dealt)
 
     def dismiss(self) -> None:
-        """Go without work, after the first look at the earliest."""
+        """Send it home before its time."""
         self.dismissed = True
+        self.go()
+
+    def go(self) -> None:
+        """Go without work, after the first look at the earliest."""
         if self.new:
-            self.looked.add_done_callback(lambda _: self.settle(NOTHING))
+            self.going = True
         else:
             self.settle(NOTHING)
 
     def fail(self, error: Exception) -> None:
-        self.note_look()
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def note_look(self) -> None:
-        if not self.looked.done():
-            self.looked.set_result(None)
+        """A round has looked for it, and told it what it found."""
+        self.new = False
+        if self.going:
+            self.settle(NOTHING)

@@ -17,7 +17,7 @@ from hetuflow_core.limits import Scope, admit, room
 from hetuflow_server.services.placement_classes import PlacementClasses
 from hetuflow_server.store import key_transitions, limits
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.records import Claimable, Freed
+from hetuflow_server.store.records import Claimable, EndedAlike, Freed
 from hetuflow_server.stream.hints import Topic, namespace_topic
 
 
@@ -70,12 +70,19 @@ class Capacity:
         """Hold what is due of full keys, once those of them that may go are reserved."""
         return await key_transitions.hold(connection, sorted(keys), prefetch)
 
-    async def give_back(self, connection: Connection, freed: Sequence[Freed]) -> set[Topic]:
+    async def give_back(
+        self, connection: Connection, freed: Sequence[Freed], alike: Sequence[EndedAlike] = ()
+    ) -> set[Topic]:
         """Return what these rows had taken, and let the next of their keys go; hints for after the commit."""
-        if not freed:
+        if not (freed or alike):
             return set()
-        await self.classes.learn(connection, {row.placement_id for row in freed})
+        await self.classes.learn(
+            connection, {row.placement_id for row in freed} | {one.placement_id for one in alike}
+        )
         returned: Counter[Scope] = Counter()
+        for namespace_id, placement_id, number in alike:
+            for scope in self._scopes(namespace_id, placement_id):
+                returned[scope] += number
         keys = set()
         for row in freed:
             if row.claimed and (scopes := self._scopes(row.namespace_id, row.placement_id)):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush, heapreplace
 from uuid import UUID
 
 from hetuflow_core.fairness import Head
@@ -29,6 +30,7 @@ _SAMPLE = 20
 _ANYWHERE = Requirements()
 # Nobody suits better than the best possible score, and nobody has less to do than nothing.
 _BEST = (-1.0, 0.0)
+_FOREVER = datetime.max.replace(tzinfo=UTC)
 
 # The score, the better the lower; the latest due time of what it may take; who it is.
 _Seat = tuple[float, datetime, Asker]
@@ -150,10 +152,42 @@ class _Table:
         self._coming = coming
         self._asked = asked
         self._namespace_id = namespace_id
+        # Of classes that ask nothing: the sample, the best suited and least loaded first. What somebody was
+        # given elsewhere makes its load greater than it says here, never less.
+        self._sample: list[tuple[float, float, int, Asker]] = []
+        self._places = 0
+        # What all of the sample may take is due by then.
+        self._all_take_by = _FOREVER
 
     def choose(self, row: Claimable, hands: _Hands) -> Asker | None:
         """The best suited, then least loaded of a sample of those who have room for it."""
-        given, due_at, asked = hands.given, row.due_at, self._asked
+        chosen = self._least_loaded(row.due_at, hands) if self._asked is _ANYWHERE else None
+        if chosen is None:
+            chosen = self._compare(row.due_at, hands)
+        if chosen is not None:
+            hands.take(row, chosen, self._asked)
+        return chosen
+
+    def _least_loaded(self, due_at: datetime, hands: _Hands) -> Asker | None:
+        """Choose without comparing all of the sample; None if not all of it may take what is due then."""
+        sample, given = self._sample, hands.given
+        while True:
+            if len(sample) < _SAMPLE and not (sample and sample[0][:2] == _BEST) and self._seat_next():
+                continue
+            if not sample or due_at > self._all_take_by:
+                return None
+            score, load, place, asker = sample[0]
+            count = given.get(asker, 0)
+            if count >= asker.free:
+                heappop(sample)
+                continue
+            if load == (now := _load(asker, count)):
+                heapreplace(sample, (score, _load(asker, count + 1), place, asker))
+                return asker
+            heapreplace(sample, (score, now, place, asker))
+
+    def _compare(self, due_at: datetime, hands: _Hands) -> Asker | None:
+        given, asked = hands.given, self._asked
         best: tuple[float, float] | None = None
         chosen = None
         seen = full = 0
@@ -164,7 +198,7 @@ class _Table:
             elif due_at <= due_by and (
                 asked is _ANYWHERE or hands.has_room(asker, asked, self._namespace_id)
             ):
-                rank = (score, (asker.slots - asker.free + count) / asker.slots)
+                rank = (score, _load(asker, count))
                 if best is None or rank < best:
                     best, chosen = rank, asker
                 seen += 1
@@ -172,12 +206,25 @@ class _Table:
                     break
         if full:
             self._seated = [seat for seat in self._seated if given.get(seat[2], 0) < seat[2].free]
-        if chosen is not None:
-            hands.take(row, chosen, asked)
         return chosen
 
     def _in_order(self) -> Iterator[_Seat]:
         yield from self._seated
-        for seat in self._coming:
-            self._seated.append(seat)
-            yield seat
+        while self._seat_next():
+            yield self._seated[-1]
+
+    def _seat_next(self) -> bool:
+        seat = next(self._coming, None)
+        if seat is None:
+            return False
+        score, due_by, asker = seat
+        self._seated.append(seat)
+        if self._asked is _ANYWHERE:
+            self._places += 1
+            heappush(self._sample, (score, _load(asker, 0), self._places, asker))
+            self._all_take_by = min(self._all_take_by, due_by)
+        return True
+
+
+def _load(asker: Asker, given: int) -> float:
+    return (asker.slots - asker.free + given) / asker.slots

@@ -11,7 +11,6 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
 from itertools import takewhile
-from typing import Any
 from uuid import UUID
 
 import structlog
@@ -113,20 +112,17 @@ class Dispatcher:
         if asker.free > 0:
             self._suitability.note([asker.facts])
         self._kicked.set()
+        # What a round under way deals to whoever has gone goes back at once.
+        going = asyncio.get_running_loop().call_later(max(0.0, seconds), asker.go)
         try:
-            done, _ = await asyncio.wait({asker.answer}, timeout=seconds)
-            if not done and asker.new:
-                either: set[asyncio.Future[Any]] = {asker.answer, asker.looked}
-                await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            return await asker.answer
         except asyncio.CancelledError:
-            if asker.answer.done() and not asker.answer.exception():
+            if asker.answer.done() and not (asker.answer.cancelled() or asker.answer.exception()):
                 await self.take_back(asker.answer.result())
             raise
         finally:
+            going.cancel()
             self._waiting.leave(asker)
-            # What a round under way deals to it from now on goes back at once.
-            asker.answer.cancel()
-        return NOTHING if asker.answer.cancelled() else asker.answer.result()
 
     def offer(self, new: NewInstance) -> Offer | None:
         """Take somebody aside who may have this, which is about to be made; None: it has to queue.
@@ -226,6 +222,7 @@ class Dispatcher:
         if now - self._failing_since >= self._patience_seconds:
             for asker in tuple(self._waiting):
                 asker.fail(error)
+                self._waiting.leave(asker)
         self._kicked.set()
         await asyncio.sleep(_TRY_AGAIN_SECONDS)
 
@@ -275,7 +272,6 @@ class Dispatcher:
                 self._welcome(newcomers)
                 dealt, full = await self._claim(connection)
                 claimed |= dealt
-        self._waiting.note_look(newcomers)
         self._note_look_back(began)
         self._gathering.note(len(claimed), began, self._clock.monotonic())
         gone = []
@@ -285,6 +281,7 @@ class Dispatcher:
             if asker.answer.done():
                 gone += rows
             asker.settle(Dealt(rows))
+        self._waiting.note_look(newcomers)
         # Once all others have theirs: should this fail, what they were dealt is not lost with it.
         await self._give_back(Dealt(gone))
         return full and len(self._waiting) > 0

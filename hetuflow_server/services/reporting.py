@@ -99,13 +99,25 @@ class Reporting:
         if len(asked.reports) > MOST_REPORTS:
             raise Invalid(f"A batch holds at most {MOST_REPORTS} reports.")
         session = await self._sessions.current(credential, asked.session_id)
+        outcomes = await self._outcomes(session.id, asked.reports)
+        results = [
+            m.ReportResult(r.instance_id, outcome) for r, outcome in zip(asked.reports, outcomes, strict=True)
+        ]
+        return m.ReportsTaken(ids.milliseconds(self._clock.now()), results)
+
+    async def _outcomes(self, agent_id: UUID, reports: Sequence[m.Start | m.Finish | m.Release]) -> Outcomes:
+        """Take reports; starts and ends do not wait for each other, unless they are about the same."""
         by_kind: dict[type, list[Any]] = {m.Start: [], m.Release: [], m.Finish: []}
-        for report in asked.reports:
+        for report in reports:
             by_kind[type(report)].append(report)
         starts, releases, finishes = by_kind.values()
         _check(finishes)
         finishes = [_storable(finish) for finish in finishes]
-        ending = (session.id, finishes)
+        ending = (agent_id, finishes)
+        if starts and len(starts) == len(reports):
+            return await self._starting.ask(starts)
+        if finishes and len(finishes) == len(reports):
+            return await self._finishing.ask(ending)
         released: Outcomes = []
         if starts and finishes and not releases and _apart(starts, finishes):
             started, ended = await asyncio.gather(self._starting.ask(starts), self._finishing.ask(ending))
@@ -114,8 +126,7 @@ class Reporting:
             released = await self._release(releases) if releases else []
             ended = await self._finishing.ask(ending) if finishes else []
         answers = {m.Start: iter(started), m.Release: iter(released), m.Finish: iter(ended)}
-        results = [m.ReportResult(r.instance_id, next(answers[type(r)])) for r in asked.reports]
-        return m.ReportsTaken(ids.milliseconds(self._clock.now()), results)
+        return [next(answers[type(report)]) for report in reports]
 
     async def _start(self, batches: Sequence[Sequence[m.Start]]) -> list[Outcomes]:
         """Commit reservations; a start said twice is the same start, a cancelled one ends here."""
@@ -254,6 +265,8 @@ def _check(reports: Sequence[m.Finish]) -> None:
 
 def _storable(report: m.Finish) -> m.Finish:
     """Whatever a task says of its end, it has ended: what PostgreSQL does not store is made visible."""
+    if report.reason is None and report.message is None:
+        return report
     if "\0" not in f"{report.reason}{report.message}":
         return report
     return msgspec.structs.replace(

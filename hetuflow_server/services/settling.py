@@ -36,7 +36,7 @@ from hetuflow_server.store import (
 )
 from hetuflow_server.store.attempt_transitions import EVICTED, TERMINATED
 from hetuflow_server.store.database import Connection
-from hetuflow_server.store.records import Ended, Ending, Freed, NewInstance, TaskChange
+from hetuflow_server.store.records import Ended, EndedAlike, Ending, Freed, NewInstance, TaskChange
 from hetuflow_server.store.tasks import LiveInstance, LockedTask
 from hetuflow_server.stream.hints import Topic, agent_topic, flow_topic, instance_topic, namespace_topic
 
@@ -102,9 +102,10 @@ class Settler:
 
         Whoever follows one of them is told with `Hints.give_ended`: a topic for each would cost too much.
         """
-        ended = await transitions.succeed(connection, endings)
-        settled = Settled({one.id for one in ended})
-        await self._conclude(connection, settled, ended, [], [(one, TaskStatus.SUCCEEDED) for one in ended])
+        done = await transitions.succeed(connection, endings, sum_up=not self.announcing.wanted)
+        settled = Settled(done.ended)
+        over = [(one, TaskStatus.SUCCEEDED) for one in done.each]
+        await self._conclude(connection, settled, done.each, [], over, done.sums)
         return settled
 
     async def settle(self, connection: Connection, endings: Sequence[Ending], end: EndVerb) -> Settled:
@@ -233,18 +234,19 @@ class Settler:
         ended: Sequence[Ended],
         retries: Sequence[NewInstance],
         over: Sequence[Over],
+        alike: Sequence[EndedAlike] = (),
     ) -> None:
         """Do what every end entails, however it came about: the one place for what it gives back.
 
-        `over` are the ends of whole tasks. Backfills and slots of daemons are locked before limits, and
-        whatever comes behind those waits for nobody.
+        `over` are the ends of whole tasks, `alike` those that entail nothing but that. Backfills and slots
+        of daemons are locked before limits, and whatever comes behind those waits for nobody.
         """
         await self.announcing.announce(connection, over)
         turns = await self._following.take_turns(connection, over)
         successors, news = await self.daemon_slots.follow(connection, ended)
         settled.hints |= news
         # Before anything is created, which may have to wait for a key that this very end gives back.
-        settled.hints |= await self._capacity.give_back(connection, ended)
+        settled.hints |= await self._capacity.give_back(connection, ended, alike)
         await birth_transitions.create_instances(connection, retries)
         settled.hints.update(namespace_topic(one.namespace_id) for one in retries)
         settled.hints |= await self.daemon_slots.create(connection, successors)

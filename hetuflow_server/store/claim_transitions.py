@@ -6,10 +6,12 @@ A claim locks what its heads have to offer, deals it in memory and reserves it, 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
+
+import msgspec
 
 from hetuflow_core.fairness import Head
 from hetuflow_core.ids import range_of
@@ -19,13 +21,14 @@ from hetuflow_server.store.phrases import STATUS_BY_ID, by_key
 from hetuflow_server.store.records import Claimable, Claimed, NewInstance, Recipient
 
 RESERVATION = timedelta(seconds=10)
+_uuids = msgspec.json.Decoder(list[UUID])
 
 
 # The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
 # returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
 _LOCK_HEADS = """
 SELECT t.id, t.task_id, t.namespace_id, t.placement_id, t.priority, t.due_at, t.concurrency_key,
-       t.target_agent_id, t.job_id, t.job_version, t.attempt, t.fire_at, t.lease_ms, t.slot
+       t.target_agent_id, t.job_id, t.job_version, t.attempt, t.fire_at, t.lease_ms, t.slot, t.claim_no
 FROM sched_task_instance t
 WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
   SELECT i.id
@@ -46,22 +49,28 @@ _LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id"
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
           i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
 
-# What tasks have to say to whoever runs them: most say nothing. They are read on their own, by one array
-# within the partitions of their ids: joined to the rows, each row would look for all of them.
+# The first row tells how many were reserved, and when; only if some are missing do the others come back, by
+# their places. Then what tasks have to say to whoever runs them, mostly nothing. They are read apart, by one
+# array within the partitions of their ids: joined to the rows, each row would look for all of them.
 _RESERVE = f"""
-WITH i AS (
+WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at),
+i AS (
 UPDATE sched_task_instance i
 SET status = 'reserved', token = c.token, claim_no = claim_no + 1,
     agent_id = (%(agents)s::uuid[])[c.recipient], session_id = (%(sessions)s::uuid[])[c.recipient],
-    request_id = (%(requests)s::uuid[])[c.recipient], reserved_at = clock_timestamp(),
-    reserved_until = greatest(clock_timestamp(), i.due_at) + %(reservation)s
+    request_id = (%(requests)s::uuid[])[c.recipient], reserved_at = (SELECT at FROM moment),
+    reserved_until = greatest((SELECT at FROM moment), i.due_at) + %(reservation)s
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[], %(recipients)s::integer[])
   WITH ORDINALITY AS c(id, token, recipient, place)
 WHERE {by_key("i.id", "c.id")} AND {STATUS_BY_ID} = 'pending'
-RETURNING c.place, i.claim_no, i.reserved_until)
-SELECT place, claim_no, reserved_until, NULL::uuid, NULL::jsonb, NULL, NULL, NULL::jsonb FROM i
+RETURNING c.place),
+counted AS MATERIALIZED (SELECT count(*) AS reserved FROM i)
+SELECT at, reserved, NULL::uuid, NULL::jsonb, NULL, NULL, NULL::jsonb FROM moment, counted
 UNION ALL
-SELECT NULL, NULL, NULL, id, params, traceparent, flow_node, flow_context FROM sched_task
+SELECT NULL, place, NULL, NULL, NULL, NULL, NULL FROM i
+WHERE (SELECT reserved FROM counted) < cardinality(%(ids)s::uuid[])
+UNION ALL
+SELECT NULL, NULL, id, params, traceparent, flow_node, flow_context FROM sched_task
 WHERE id = ANY(%(task_id)s::uuid[]) AND id BETWEEN %(first)s AND %(last)s
   AND (params <> '{{}}' OR traceparent IS NOT NULL OR flow_node IS NOT NULL OR flow_context IS NOT NULL)"""
 
@@ -137,23 +146,36 @@ async def reserve(
         "last": latest,
     }
     rows = await connection.exec_driver_sql(_RESERVE, parameters, binary=True, last=last)
-    said = {row[3]: row[4:] for row in rows if row[0] is None}
-    for place, claim_no, reserved_until, *_ in rows:
-        if place is not None:
-            row = grants[place - 1][0]
-            words = said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING
-            reserved[place - 1] = claimed(
-                row, tokens[place - 1], claim_no, reserved_until, row.lease_ms, *words
-            )
+    at, count = rows[0][:2]
+    taken: Iterable[int] = range(count)
+    if count < len(grants):
+        taken = [row[1] - 1 for row in rows[1:] if row[2] is None]
+    said = {row[2]: row[3:] for row in rows[1:] if row[2] is not None}
+    for place in taken:
+        row = grants[place][0]
+        reserved[place] = claimed(
+            row,
+            tokens[place],
+            row.claim_no + 1,
+            max(at, row.due_at) + RESERVATION,
+            row.lease_ms,
+            *(said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING),
+        )
     return reserved
 
 
 def new_tokens(count: int) -> list[UUID]:
-    """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them."""
-    drawn = secrets.token_bytes(16 * count)
-    return [
-        UUID(int=int.from_bytes(drawn[at : at + 16], "big"), version=4) for at in range(0, len(drawn), 16)
+    """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them.
+
+    Made by a decoder, which takes a tenth of the time that their own constructor does.
+    """
+    drawn = secrets.token_hex(16 * count)
+    # The digits of version and variant are given.
+    texts = [
+        f"{drawn[at : at + 12]}4{drawn[at + 13 : at + 16]}a{drawn[at + 17 : at + 32]}"
+        for at in range(0, len(drawn), 32)
     ]
+    return _uuids.decode('["' + '","'.join(texts) + '"]') if texts else []
 
 
 def claimed(

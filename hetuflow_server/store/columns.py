@@ -41,9 +41,10 @@ _Encode = Callable[[list[Any]], Any]
 _Elements = Callable[[Sequence[Any]], list[bytes]]
 
 
-def transpose(row_type: type, rows: Sequence[Any]) -> dict[str, Any]:
-    """Return {field: its value in each row, as an array} for `unnest`."""
-    return {name: encode([value_of(row) for row in rows]) for name, value_of, encode in _columns(row_type)}
+def transpose(row_type: type, rows: Sequence[Any], names: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return {field: its value in each row, as an array} for `unnest`; of all fields, or of these."""
+    columns = _columns(row_type) if names is None else _some_columns(row_type, names)
+    return {name: encode([value_of(row) for row in rows]) for name, value_of, encode in columns}
 
 
 def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
@@ -55,6 +56,11 @@ def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
 def _columns(row_type: type) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
     hints = get_type_hints(row_type, include_extras=True)
     return [(name, attrgetter(name), _encoder(hints[name])) for name in field_names(row_type)]
+
+
+@cache
+def _some_columns(row_type: type, names: tuple[str, ...]) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
+    return [column for column in _columns(row_type) if column[0] in names]
 
 
 def field_names(row_type: type[Any]) -> tuple[str, ...]:

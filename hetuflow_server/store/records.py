@@ -148,6 +148,8 @@ class Claimable(msgspec.Struct, frozen=True):
     lease_ms: int
     # Of a daemon.
     slot: int | None
+    # How often it was claimed before.
+    claim_no: int = 0
 
 
 class Freed(msgspec.Struct, frozen=True):
@@ -177,6 +179,21 @@ class Ended(Freed, frozen=True):
     followed: bool
     # Of a daemon.
     slot: int | None
+
+
+class EndedAlike(NamedTuple):
+    """Instances of one class whose end entails nothing but what that gives back."""
+
+    namespace_id: int
+    placement_id: int
+    number: int
+
+
+class Succeeded(NamedTuple):
+    ended: set[UUID]
+    # Those that are not summed up.
+    each: list[Ended]
+    sums: list[EndedAlike]
 
 
 class Recipient(NamedTuple):

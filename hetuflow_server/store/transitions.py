@@ -16,23 +16,30 @@ from hetuflow_server.store.arrays import Uuids
 from hetuflow_server.store.columns import field_names, transpose
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.phrases import LEASE, SHARED_COLUMNS, STATUS_BY_ID, by_key
-from hetuflow_server.store.records import Ended, Ending, Freed, TaskChange
+from hetuflow_server.store.records import Ended, EndedAlike, Ending, Freed, Succeeded, TaskChange
 from hetuflow_server.store.upstreams import FOLLOWED
 
+# All or which: that all have started is one row without an id.
 _START = f"""
+WITH started AS (
 UPDATE sched_task_instance i
 SET status = 'running', started_at = clock_timestamp(), reserved_until = NULL, request_id = NULL,
     lease_until = clock_timestamp() + {LEASE}
 FROM unnest(%(ids)s::uuid[], %(tokens)s::uuid[]) AS r(id, token)
 WHERE {by_key("i.id", "r.id")} AND i.token = r.token AND {STATUS_BY_ID} = 'reserved'
   AND NOT i.cancel_requested AND i.reserved_until > clock_timestamp()
-RETURNING i.id"""
+RETURNING i.id),
+counted AS MATERIALIZED (SELECT count(*) AS started FROM started)
+SELECT NULL::uuid AS id FROM counted WHERE started = cardinality(%(ids)s::uuid[])
+UNION ALL
+SELECT id FROM started WHERE (SELECT started FROM counted) < cardinality(%(ids)s::uuid[])"""
 
 
 async def start(connection: Connection, held: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
     """Commit reservations: token, still reserved, not cancelled, not expired."""
     rows = await connection.exec_driver_sql(_START, _pairs(held), binary=True)
-    return set(rows.scalars())
+    started = rows.scalars()
+    return set(started) if None not in started else {id_ for id_, _ in held}
 
 
 _RELEASE_WHERE = """
@@ -151,6 +158,12 @@ _END_WAITING = _END.format(guard="i.held_reason IN ('overlap', 'queue')")
 # The range of ids leaves out partitions. Said plainly it would look like a good way to find the rows, on
 # tables that are almost empty when the plan is made, and be gone through once for each of them.
 _WITHIN = "(t.id > %(first)s OR t.id = %(first)s) AND (t.id < %(last)s OR t.id = %(last)s)"
+# When all have ended, those whose end entails nothing but what their class gives back are summed up, which is
+# nearly all of them. The last row counts.
+_SUMMED_UP = """%(summed_up)s AND (SELECT ended FROM counted) = cardinality(%(instance_id)s::uuid[])
+  AND concurrency_key IS NULL AND schedule_id IS NULL AND backfill_id IS NULL AND slot IS NULL
+  AND NOT followed"""
+_NOTHING_MORE = ", ".join(["NULL"] * (len(field_names(Ended)) - 3))
 _SUCCEED = f"""
 WITH r AS MATERIALIZED (
   SELECT * FROM (SELECT i.task_id, r.* FROM unnest(
@@ -178,26 +191,42 @@ moved AS (
   SELECT {", ".join(_MOVED.get(column, column) for column in SHARED_COLUMNS)},
          reason, exit_code, signal, message, coalesce(r_finished_at, clock_timestamp()), output::jsonb,
          usage::jsonb
-  FROM ended)
-SELECT (SELECT count(*) FROM written), {_ENDED}
-FROM (VALUES (true)) AS always(there) LEFT JOIN ended ON there"""
+  FROM ended),
+told AS MATERIALIZED (SELECT {_ENDED} FROM ended),
+counted AS MATERIALIZED (SELECT count(*) AS ended FROM told)
+SELECT NULL::bigint, NULL::bigint, {", ".join(field_names(Ended))} FROM told
+WHERE NOT ({_SUMMED_UP})
+UNION ALL
+SELECT NULL, count(*), NULL, namespace_id, placement_id, {_NOTHING_MORE} FROM told
+WHERE {_SUMMED_UP}
+GROUP BY namespace_id, placement_id
+UNION ALL
+SELECT (SELECT count(*) FROM written), ended, NULL, NULL, NULL, {_NOTHING_MORE} FROM counted"""
 
 
-async def succeed(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:
+# What is said of an end in success.
+_TOLD = tuple(name for name in field_names(Ending) if name not in {"status", "oom"})
+
+
+async def succeed(connection: Connection, endings: Sequence[Ending], *, sum_up: bool) -> Succeeded:
     """End claims that succeeded, by their tokens, and their tasks with them; return those that could be.
 
-    Whoever ended one of them otherwise while its task was waited for has changed what this was decided by:
-    then nothing is returned, and the transaction is undone.
+    Those that entail nothing are summed up, if they may be. Whoever ended one of them otherwise while its
+    task was waited for has changed what this was decided by: then nothing is returned, and all is undone.
     """
     first, last = range_of(ending.instance_id for ending in endings)
-    rows = await connection.exec_driver_sql(
-        _SUCCEED, {**transpose(Ending, endings), "first": first, "last": last}, binary=True
-    )
-    ended = [Ended(*row[1:]) for row in rows if row[1] is not None]
-    if rows[0][0] != len(ended):
+    parameters = {**transpose(Ending, endings, _TOLD), "first": first, "last": last, "summed_up": sum_up}
+    *rows, totals = await connection.exec_driver_sql(_SUCCEED, parameters, binary=True)
+    written, count = totals[:2]
+    if written != count:
         await connection.rollback()
-        return []
-    return ended
+        return Succeeded(set(), [], [])
+    each = [Ended(*row[2:]) for row in rows if row[2] is not None]
+    sums = [EndedAlike(row[3], row[4], row[1]) for row in rows if row[2] is None]
+    all_ended = count == len(endings)
+    return Succeeded(
+        {ending.instance_id for ending in endings} if all_ended else {one.id for one in each}, each, sums
+    )
 
 
 async def finish(connection: Connection, endings: Sequence[Ending]) -> list[Ended]:

@@ -214,12 +214,12 @@ async def test_many_classes_without_room_do_not_stand_in_the_way(bench: Bench) -
 async def test_what_was_dealt_to_somebody_who_left_goes_back_at_once(bench: Bench) -> None:
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
-    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
-    bench.fill(namespace, 4)
-    bench.hints.give([namespace_topic(namespace)])
     # Leave in the very moment the rows are dealt: the answer is set, the asker has not taken it yet.
     asker.answer.add_done_callback(lambda _: leaving.cancel())
+    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(lambda: not asker.new, what="the first look")
+    bench.fill(namespace, 4)
+    bench.hints.give([namespace_topic(namespace)])
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert bench.pending() == 4
@@ -231,8 +231,9 @@ async def test_what_goes_back_does_so_whatever_becomes_of_who_left(
     """It is told twice to go: by its connection, and by a server that ends."""
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
+    asker.answer.add_done_callback(lambda _: leaving.cancel())
     leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     release, settler = Settler.release_unstarted, bench.dispatcher._settler
 
     async def cancelled_meanwhile(*arguments: Any) -> Any:
@@ -243,7 +244,6 @@ async def test_what_goes_back_does_so_whatever_becomes_of_who_left(
     monkeypatch.setattr(settler, "release_unstarted", cancelled_meanwhile)
     bench.fill(namespace, 4)
     bench.hints.give([namespace_topic(namespace)])
-    asker.answer.add_done_callback(lambda _: leaving.cancel())
     with pytest.raises(asyncio.CancelledError):
         await leaving
     await wait_until_async(lambda: bench.pending() == 4, timeout=8, what="the rows to be back")
@@ -266,10 +266,6 @@ async def test_what_was_started_is_not_taken_back_from_somebody_who_left(bench: 
     """The same request came once more on another connection, was given the same rows and began them."""
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
-    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
-    bench.fill(namespace, 2)
-    bench.hints.give([namespace_topic(namespace)])
 
     def begin_and_leave(_: object) -> None:
         with psycopg.connect(bench.url) as connection:
@@ -281,6 +277,10 @@ async def test_what_was_started_is_not_taken_back_from_somebody_who_left(bench: 
         leaving.cancel()
 
     asker.answer.add_done_callback(begin_and_leave)
+    leaving = asyncio.create_task(bench.dispatcher.ask(asker, 30))
+    await wait_until_async(lambda: not asker.new, what="the first look")
+    bench.fill(namespace, 2)
+    bench.hints.give([namespace_topic(namespace)])
     with pytest.raises(asyncio.CancelledError):
         await leaving
     assert (bench.count("running"), bench.pending()) == (1, 1)
@@ -336,7 +336,7 @@ async def test_a_preferred_agent_goes_first_and_others_take_it_when_it_does_not_
     fast = bench.placement(affinity={"preferred": preferred})
     good, other = bench.asker(namespace, labels={"disk": "ssd"}), bench.asker(namespace)
     waiting = [asyncio.create_task(bench.dispatcher.ask(one, 30)) for one in (other, good)]
-    await wait_until_async(lambda: other.looked.done() and good.looked.done(), what="both to wait")
+    await wait_until_async(lambda: not other.new and not good.new, what="both to wait")
     bench.fill(namespace, 1, due_in=0, placement=fast)
     bench.hints.give([namespace_topic(namespace)])
     assert len((await waiting[1]).claimed) == 1
@@ -362,10 +362,10 @@ async def test_work_goes_to_a_request_as_it_was_asked_last(bench: Bench) -> None
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
     broken_off = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     again = Asker(asker.facts, asker.session_id, asker.request_id, asker.served, 10, 100, timedelta(0))
     asking = asyncio.create_task(bench.dispatcher.ask(again, 30))
-    await wait_until_async(again.looked.done, what="the second look")
+    await wait_until_async(lambda: not again.new, what="the second look")
     bench.fill(namespace, 1)
     bench.hints.give([namespace_topic(namespace)])
     assert len((await asking).claimed) == 1
@@ -377,7 +377,7 @@ async def test_what_another_server_dealt_to_a_request_broken_off_there_is_found(
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
     asking = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     bench.fill(namespace, 1)
     with psycopg.connect(bench.url, autocommit=True) as connection:
         dealt = connection.execute(
@@ -397,7 +397,7 @@ async def test_work_created_here_is_claimed_without_looking_for_heads(
     namespace = bench.namespace(100)
     asker = bench.asker(namespace)
     waiting = asyncio.create_task(bench.dispatcher.ask(asker, 30))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     looks: list[object] = []
     monkeypatch.setattr(queue, "heads", looks.append)
     monkeypatch.setattr(bench.dispatcher._heads, "_known_until", float("inf"))

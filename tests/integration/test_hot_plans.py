@@ -61,6 +61,7 @@ def parameters() -> dict[str, Any]:
         "data": [b""] * ROWS,
         "of_instance_id": instances,
         "of_truncated": [False] * ROWS,
+        "summed_up": True,
         "first": first,
         "last": last,
     }
@@ -208,7 +209,7 @@ async def test_ends_and_retries_of_tasks_write_no_index(fresh_database_url: str)
         ]
         async with engine.database.transaction(Lane.PLANNED) as connection:
             before = (await connection.exec_driver_sql(_UPDATES, _TASKS)).one()
-            assert len(await transitions.succeed(connection, endings)) == 298
+            assert len((await transitions.succeed(connection, endings, sum_up=True)).ended) == 298
             await transitions.write_tasks(connection, changes)
             after = (await connection.exec_driver_sql(_UPDATES, _TASKS)).one()
     assert (after.updated - before.updated, after.hot - before.hot) == (300, 300)

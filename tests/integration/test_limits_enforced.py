@@ -81,7 +81,7 @@ async def test_room_that_is_given_back_wakes_who_waits(engine: Engine) -> None:
     (first,) = await engine.claim()
     waiting = asker()
     asking = asyncio.create_task(engine.dispatcher.ask(waiting, 30))
-    await wait_until_async(waiting.looked.done, what="the first look")
+    await wait_until_async(lambda: not waiting.new, what="the first look")
     looks = 0
     read = engine.dispatcher._heads.read
 

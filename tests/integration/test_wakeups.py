@@ -65,10 +65,10 @@ async def test_news_that_comes_while_the_heads_are_read_is_not_lost(bench: Bench
 async def test_what_was_dealt_to_somebody_who_left_goes_to_the_next_who_waits(bench: Bench) -> None:
     namespace = bench.namespace(100)
     leaver, stayer = bench.asker(namespace, free=50), bench.asker(namespace, free=4)
+    leaver.answer.add_done_callback(lambda _: leaving.cancel())
     leaving = asyncio.create_task(bench.dispatcher.ask(leaver, 30))
     staying = asyncio.create_task(bench.dispatcher.ask(stayer, 30))
-    await wait_until_async(lambda: leaver.looked.done() and stayer.looked.done(), what="both to wait")
-    leaver.answer.add_done_callback(lambda _: leaving.cancel())
+    await wait_until_async(lambda: not leaver.new and not stayer.new, what="both to wait")
     bench.fill(namespace, 1)
     bench.hints.give([namespace_topic(namespace)])
     with pytest.raises(asyncio.CancelledError):
@@ -170,7 +170,7 @@ async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None
     namespace = bench.namespace(100)
     asker = bench.asker(namespace, prefetch=3)
     asking = asyncio.create_task(bench.dispatcher.ask(asker, 60))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     bench.fill(namespace, 1, due_in=4)
     told_at = SystemClock().now()
     bench.hints.give([namespace_topic(namespace)])
@@ -199,7 +199,7 @@ async def test_a_claim_that_gave_all_that_was_wanted_is_followed_by_another(
     namespace = bench.namespace(100)
     askers = [bench.asker(namespace, free=1) for _ in range(7)]
     asking = [asyncio.create_task(bench.dispatcher.ask(asker, 60)) for asker in askers]
-    await wait_until_async(lambda: all(asker.looked.done() for asker in askers), what="all to wait")
+    await wait_until_async(lambda: all(not asker.new for asker in askers), what="all to wait")
     bench.fill(namespace, 7)
     bench.hints.give([namespace_topic(namespace)])
     dealt = await asyncio.wait_for(asyncio.gather(*asking), 20)
@@ -237,7 +237,7 @@ async def test_a_look_back_that_failed_is_made_again(bench: Bench, monkeypatch: 
 
     monkeypatch.setattr(claim_transitions, "claimed_before", fail_the_second_time)
     asking = asyncio.create_task(bench.dispatcher.ask(asker, 60))
-    await wait_until_async(asker.looked.done, what="the first look")
+    await wait_until_async(lambda: not asker.new, what="the first look")
     bench.fill(namespace, 1)
     with psycopg.connect(bench.url) as connection:
         connection.execute(

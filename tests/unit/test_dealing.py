@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from hypothesis import given, strategies as st
 
 from hetuflow_core.fairness import Head
 from hetuflow_core.placement import AgentFacts, Requirements, Resources, RunningJob, requirements_from
@@ -20,7 +22,7 @@ from hetuflow_server.store.records import Claimable
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SLOTS = 10
-PLAIN, PICKY, LARGE, APART = 1, 2, 3, 5
+PLAIN, PICKY, LARGE, APART, ALSO_PLAIN = 1, 2, 3, 5, 6
 
 
 class CountingSuitability(Suitability):
@@ -39,6 +41,7 @@ class Room:
         preferred = [{"weight": 1, "key": "disk", "operator": "In", "values": ["ssd"]}]
         classes._known = {
             PLAIN: PlacementClass(Requirements()),
+            ALSO_PLAIN: PlacementClass(Requirements()),
             PICKY: PlacementClass(requirements_from({"affinity": {"preferred": preferred}})),
             LARGE: PlacementClass(Requirements(resources=Resources(cpu=2))),
             APART: PlacementClass(requirements_from({"anti_affinity": {"required": [{"jobs": ["loud"]}]}})),
@@ -70,6 +73,47 @@ def a_row(placement: int = PLAIN, *, due_in: float = -60, target: UUID | None = 
 @pytest.fixture
 async def room() -> Room:
     return Room()
+
+
+def least_loaded(waiting: list[Asker], hands: Counter[Asker]) -> Asker | None:
+    """By the letter: of the first twenty with room the least loaded, of equals the first."""
+    best: tuple[float, Asker] | None = None
+    seen = 0
+    for asker in waiting:
+        if hands[asker] < asker.free:
+            load = (SLOTS - asker.free + hands[asker]) / SLOTS
+            if best is None or load < best[0]:
+                best = load, asker
+            seen += 1
+            if seen == 20 or load == 0:
+                break
+    return best[1] if best else None
+
+
+@given(
+    frees=st.lists(st.integers(min_value=1, max_value=SLOTS), min_size=1, max_size=40),
+    placements=st.lists(st.sampled_from([PLAIN, ALSO_PLAIN]), min_size=1, max_size=150),
+)
+async def test_rows_of_all_classes_that_ask_nothing_go_to_the_least_loaded(
+    frees: list[int], placements: list[int]
+) -> None:
+    room = Room()
+    waiting = [room.wait(free=free) for free in frees]
+    hands: Counter[Asker] = Counter()
+    expected = []
+    for _ in placements:
+        chosen = least_loaded(waiting, hands)
+        if chosen is not None:
+            expected.append(chosen)
+            hands[chosen] += 1
+    assert room.deal(*map(a_row, placements)) == expected
+
+
+async def test_who_takes_nothing_ahead_is_passed_over_for_what_is_not_due(room: Room) -> None:
+    punctual, eager = room.wait(), room.wait(free=1)
+    eager.prefetch = timedelta(seconds=2)
+    due, soon, later = a_row(), a_row(due_in=1), a_row(due_in=1)
+    assert room.deal(soon, due, later) == [eager, punctual]
 
 
 @pytest.mark.parametrize(("free", "looks"), [(SLOTS, 1), (SLOTS - 1, 20)])
