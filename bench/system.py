@@ -93,10 +93,7 @@ class System:
 
     def cpu_seconds(self) -> tuple[float, float]:
         """What the server and PostgreSQL with all its sessions have used of the processors so far."""
-        postgres = self._postgres.pid
-        return self.process_seconds(self.server_pid), self.process_seconds(postgres) + sum(
-            map(self.process_seconds, _children(postgres))
-        )
+        return self.process_seconds(self.server_pid), self.database_cpu_seconds()
 
     @staticmethod
     def process_seconds(pid: int) -> float:
@@ -157,14 +154,11 @@ class System:
         """What PostgreSQL has used so far, sessions that have ended included."""
         postmaster = psutil.Process(self._postgres.pid)
         while True:
-            own = postmaster.cpu_times()
-            try:
-                living = sum(sum(session.cpu_times()[:2]) for session in postmaster.children())
-            except psutil.NoSuchProcess:
-                continue
+            ended = postmaster.cpu_times()[2:4]
+            living = sum(map(self.process_seconds, [postmaster.pid, *_children(postmaster.pid)]))
             # What ended meanwhile would be counted by neither, and a later reading be less than this one.
-            if postmaster.cpu_times()[2:4] == own[2:4]:
-                return sum(own[:4]) + living
+            if postmaster.cpu_times()[2:4] == ended:
+                return sum(ended) + living
 
     def server_errors(self) -> str:
         """What the server's log says went wrong, for a measurement that met it."""
