@@ -3,7 +3,8 @@
 A loop is `run_once() -> count` and nothing else; the shell decides when to call it:
 
     count > 0   there may be more: again at once
-    count = 0   nothing to do: again after `every`, jittered, or as soon as `wake()` is called
+    count = 0   nothing to do: again after `every`, jittered, or as soon as `wake()` is called; up to a
+                quarter earlier when another alarm rings then anyway, so that idle loops wake together
     exception   logged and counted: again after a backoff that doubles up to `backoff_max`
 
 A wake during a run means one more run directly after it; any number of wakes is one wake. A wake is a hint
@@ -28,6 +29,8 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.loop")
 _SHORTEST_SILENCE: Final = 30.0
 _LONGEST_RUN: Final = 300.0
 _CANCEL_GRACE: Final = 1.0
+# Less than half: what looks once a second must not ring along with what looks twice.
+_LEEWAY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Loop:
         self._nudge = asyncio.Event()
         self._woken = False
         self._due_at: float | None = None
+        self._leeway = 0.0
         # Left armed over pauses that a wake has cut short, which may be many a second.
         self._alarm: Alarm | None = None
         self._stopping = False
@@ -196,10 +200,12 @@ class Loop:
 
     async def _pause(self, delay: float, *, wakeable: bool) -> None:
         due_at = self._due_at = self._clock.boottime() + delay
+        # A backoff is waited out.
+        self._leeway = delay * _LEEWAY if wakeable else 0.0
         if self._alarm is not None and self._alarm.deadline > due_at:
             self._forget_alarm()
         if self._alarm is None:
-            self._alarm = self._timers.set(due_at, self._on_alarm)
+            self._alarm = self._timers.set(due_at, self._on_alarm, leeway=self._leeway)
         try:
             while self._pauses(wakeable=wakeable):
                 self._nudge.clear()
@@ -216,8 +222,8 @@ class Loop:
         self._alarm = None
         if self._due_at is None:
             return
-        if self._due_at > rang_for:
-            self._alarm = self._timers.set(self._due_at, self._on_alarm)
+        if self._due_at > rang_for and self._due_at - self._leeway > self._clock.boottime():
+            self._alarm = self._timers.set(self._due_at, self._on_alarm, leeway=self._leeway)
             return
         self._due_at = None
         self._nudge.set()

@@ -4,6 +4,9 @@ APScheduler waits on the wall clock, which steps. So it is only ever asked to wa
 deadlines are kept on `Clock.boottime()`, a wake that comes too early is asked for again, and a guard on the
 event loop's own timer looks once a second for alarms that a step backwards (or a night's sleep of the
 machine) has left behind. Arming costs more than most runs of a loop, so only the earliest alarm is armed.
+
+An alarm with leeway rings with another one that rings shortly before it: loops that pause for about as long
+end up waking together, once for all of them.
 """
 
 from __future__ import annotations
@@ -35,10 +38,11 @@ _MOST_FORGOTTEN: Final = 64
 class Alarm:
     """One callback at one boottime; it rings once, unless it is cancelled first."""
 
-    __slots__ = ("_timers", "callback", "deadline", "waiting")
+    __slots__ = ("_timers", "callback", "deadline", "leeway", "waiting")
 
-    def __init__(self, timers: Timers, deadline: float, callback: Callable[[], None]) -> None:
+    def __init__(self, timers: Timers, deadline: float, callback: Callable[[], None], leeway: float) -> None:
         self.deadline = deadline
+        self.leeway = leeway
         self.callback = callback
         self.waiting = True
         self._timers = timers
@@ -66,6 +70,9 @@ class Timers:
         # By deadline; the number keeps alarms of the same deadline in the order they were set.
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._numbers = count()
+        # Those that need not wait for their own deadline.
+        self._lenient: set[Alarm] = set()
+        # How many of the alarms above are silent.
         self._forgotten = 0
         self._wake: _Wake | None = None
         self._woken_early = False
@@ -92,6 +99,7 @@ class Timers:
         if self._guard is not None:
             self._guard.cancel()
         self._alarms.clear()
+        self._lenient.clear()
         self._forgotten = 0
         self._wake = None
         scheduler.remove_all_jobs()
@@ -101,11 +109,16 @@ class Timers:
         scheduler.shutdown(wait=False)
         await stopped.wait()
 
-    def set(self, deadline: float, callback: Callable[[], None]) -> Alarm:
-        """Call `callback` in the event loop when `clock.boottime()` has reached `deadline`."""
+    def set(self, deadline: float, callback: Callable[[], None], *, leeway: float = 0.0) -> Alarm:
+        """Call `callback` in the event loop when `clock.boottime()` has reached `deadline`.
+
+        Or up to `leeway` seconds before that, should another alarm ring then.
+        """
         if self._scheduler is None:
             raise RuntimeError("Start the timers before setting an alarm.")
-        alarm = Alarm(self, deadline, callback)
+        alarm = Alarm(self, deadline, callback, leeway)
+        if leeway > 0:
+            self._lenient.add(alarm)
         heapq.heappush(self._alarms, (deadline, next(self._numbers), alarm))
         if self._wake is None or deadline < self._wake.deadline:
             self._arm()
@@ -115,7 +128,7 @@ class Timers:
         """Let an alarm be silent. It stays where it is: a wake for nothing is cheaper than arming again."""
         if not alarm.waiting:
             return
-        alarm.waiting = False
+        self._silence(alarm)
         self._forgotten += 1
         if self._forgotten > max(_MOST_FORGOTTEN, len(self._alarms) // 2):
             self._alarms = [entry for entry in self._alarms if entry[2].waiting]
@@ -125,14 +138,25 @@ class Timers:
     def check(self) -> None:
         """Ring every alarm whose time has come, and see that the next one is waited for."""
         boottime = self.clock.boottime()
+        rang = False
         while self._alarms and self._alarms[0][0] - boottime <= _ON_TIME:
             alarm = heapq.heappop(self._alarms)[2]
             if alarm.waiting:
                 self._ring(alarm)
+                rang = True
             else:
                 self._forgotten -= 1
+        if rang:
+            self._ring_along(boottime)
         if self._wake is None or self._missed(self._wake, boottime):
             self._arm()
+
+    def _ring_along(self, boottime: float) -> None:
+        """Ring those that may as well ring now that another one did."""
+        for alarm in [one for one in self._lenient if one.deadline - one.leeway <= boottime]:
+            if alarm.waiting:
+                self._ring(alarm)
+                self._forgotten += 1
 
     def _missed(self, wake: _Wake, boottime: float) -> bool:
         """Whether a wake is behind us, or will come at another time than was meant."""
@@ -149,6 +173,9 @@ class Timers:
 
     def _arm(self) -> None:
         self._wake = None
+        while self._alarms and not self._alarms[0][2].waiting:
+            heapq.heappop(self._alarms)
+            self._forgotten -= 1
         if not self._alarms or self._scheduler is None:
             return
         deadline = self._alarms[0][0]
@@ -174,8 +201,12 @@ class Timers:
         self._woken_early = early
         self.check()
 
-    def _ring(self, alarm: Alarm) -> None:
+    def _silence(self, alarm: Alarm) -> None:
         alarm.waiting = False
+        self._lenient.discard(alarm)
+
+    def _ring(self, alarm: Alarm) -> None:
+        self._silence(alarm)
         try:
             alarm.callback()
         except Exception:

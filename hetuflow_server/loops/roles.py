@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -15,6 +15,10 @@ from hetuflow_server.services.leadership import Leadership, NotLeading
 from hetuflow_server.services.ownership import NotOwner, Ownership
 
 Look = Callable[[Sequence[int]], Awaitable[Sequence[int]]]
+
+# Loops that pause for as long wake together, the earliest of them decides when: the less it differs from the
+# others the better. Servers are spread by when they were started.
+_JITTER: Final = 0.02
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.roles")
 
@@ -36,7 +40,9 @@ class RoleLoops:
         self, name: str, duty: Callable[[], Awaitable[int]], *, every: float, **options: Any
     ) -> Loop:
         """Every server does it."""
-        return Loop(name, duty, timers=self._timers, rng=self._rng, every=every, **options)
+        return Loop(
+            name, duty, timers=self._timers, rng=self._rng, every=every, **{"jitter": _JITTER, **options}
+        )
 
     def leader_loop(
         self, name: str, duty: Callable[[], Awaitable[int]], *, every: float, **options: Any

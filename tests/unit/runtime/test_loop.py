@@ -358,9 +358,9 @@ async def test_jitter_spreads_the_waits_within_its_bounds(
     waits: list[float] = []
     set_alarm = timers.set
 
-    def spy(deadline: float, callback: Callable[[], None]) -> Any:
+    def spy(deadline: float, callback: Callable[[], None], *, leeway: float) -> Any:
         waits.append(deadline - clock.boottime())
-        return set_alarm(deadline, callback)
+        return set_alarm(deadline, callback, leeway=leeway)
 
     monkeypatch.setattr(timers, "set", spy)
     work = Work()
@@ -411,7 +411,9 @@ async def test_a_pause_that_was_cut_short_leaves_its_alarm_for_the_next(
     """Arming costs more than most runs; the time between two runs is the same as with an alarm for each."""
     armed: list[float] = []
     arm = timers.set
-    monkeypatch.setattr(timers, "set", lambda at, ring: armed.append(at) or arm(at, ring))
+    monkeypatch.setattr(
+        timers, "set", lambda at, ring, *, leeway: armed.append(at) or arm(at, ring, leeway=leeway)
+    )
     work = Work()
     loop = make(work.run_once, every=5.0)
     await loop.start()
@@ -429,3 +431,20 @@ async def test_a_pause_that_was_cut_short_leaves_its_alarm_for_the_next(
     timers.check()
     await work.ran()
     assert len(armed) == 3
+
+
+async def test_an_idle_loop_rings_along_and_one_that_backs_off_waits_it_out(
+    clock: ManualClock, timers: Timers, make: Callable[..., Loop]
+) -> None:
+    idle, failing = Work(), Work(OSError("database away"))
+    for work in (idle, failing):
+        await make(work.run_once, every=1.0).start()
+        await work.ran()
+    timers.set(clock.boottime() + 0.7, lambda: None)
+    await pass_time(timers, clock, 0.7)
+    assert (idle.runs, failing.runs) == (1, 1), "a pause is three quarters of what it may be at least"
+    timers.set(clock.boottime() + 0.1, lambda: None)
+    await pass_time(timers, clock, 0.1)
+    assert (idle.runs, failing.runs) == (2, 1)
+    await pass_time(timers, clock, 0.2)
+    assert (idle.runs, failing.runs) == (2, 2)

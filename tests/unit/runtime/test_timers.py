@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
@@ -16,7 +17,7 @@ from apscheduler.job import Job
 
 from hetuflow_core.runtime.clock import ManualClock, SystemClock
 from hetuflow_core.runtime.loop import Loop
-from hetuflow_core.runtime.timers import Timers
+from hetuflow_core.runtime.timers import Alarm, Timers
 from tests.support.waiting import wait_until_async
 
 HOUR = 3600.0
@@ -264,3 +265,108 @@ async def test_an_odd_local_time_zone_is_not_asked_for(monkeypatch: pytest.Monke
     timers.set(timers.clock.boottime() + 0.01, bell)
     await bell.wait()
     await timers.stop()
+
+
+class Slumber:
+    """Timers on a clock that stands still: nothing rings but what is looked at."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(datetime(2101, 1, 1, tzinfo=UTC))
+        self.timers = Timers(self.clock, guard_every=HOUR)
+
+    def set(self, seconds: float, *, leeway: float = 0.0) -> tuple[Bell, Alarm]:
+        bell = Bell()
+        return bell, self.timers.set(self.clock.boottime() + seconds, bell, leeway=leeway)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.timers.check()
+
+
+@pytest.fixture
+async def slumber() -> AsyncIterator[Slumber]:
+    slumber = Slumber()
+    await slumber.timers.start()
+    yield slumber
+    await slumber.timers.stop()
+
+
+async def test_an_alarm_with_leeway_rings_along_with_another_and_never_before_its_leeway(
+    slumber: Slumber,
+) -> None:
+    exact, _ = slumber.set(8.0)
+    near, _ = slumber.set(10.0, leeway=2.5)
+    far, _ = slumber.set(10.0, leeway=1.5)
+    strict, _ = slumber.set(8.5)
+    slumber.pass_time(7.9)  # within its leeway, but nobody else rings
+    assert near.times == 0
+    slumber.pass_time(0.1)
+    assert [bell.times for bell in (exact, near, far, strict)] == [1, 1, 0, 0]
+    slumber.pass_time(0.5)
+    assert [bell.times for bell in (exact, near, far, strict)] == [1, 1, 1, 1]
+    slumber.pass_time(10.0)
+    assert [bell.times for bell in (exact, near, far, strict)] == [1, 1, 1, 1]
+
+
+async def test_an_alarm_with_leeway_rings_by_itself_at_its_deadline(slumber: Slumber) -> None:
+    bell, _ = slumber.set(10.0, leeway=9.0)
+    slumber.pass_time(9.9)
+    assert bell.times == 0
+    slumber.pass_time(0.1)
+    assert bell.times == 1
+
+
+async def test_an_alarm_with_leeway_that_was_cancelled_does_not_ring_along(slumber: Slumber) -> None:
+    exact, _ = slumber.set(8.0)
+    bell, alarm = slumber.set(10.0, leeway=5.0)
+    alarm.cancel()
+    slumber.pass_time(8.0)
+    slumber.pass_time(8.0)
+    assert (exact.times, bell.times) == (1, 0)
+
+
+async def test_what_has_rung_along_is_not_armed_any_more(slumber: Slumber) -> None:
+    slumber.set(8.0)
+    slumber.set(10.0, leeway=5.0)
+    slumber.set(60.0)
+    slumber.pass_time(8.0)
+    assert slumber.timers._wake is not None
+    assert slumber.timers._wake.deadline == slumber.clock.boottime() + 52.0
+
+
+async def test_loops_that_pause_for_as_long_wake_together(clock: SteppedClock, wakes: list[Timers]) -> None:
+    """Twenty loops that begin at different times, and one that looks twice as often."""
+    timers = Timers(clock, guard_every=HOUR)
+    await timers.start()
+    runs = Counter[int]()
+    rounds = asyncio.Semaphore(0)
+
+    def loop_of(number: int, every: float) -> Loop:
+        async def run_once() -> int:
+            runs[number] += 1
+            if number == 0:
+                rounds.release()
+            return 0
+
+        return Loop(f"loop {number}", run_once, timers=timers, rng=random.Random(number), every=every)
+
+    loops = [loop_of(0, 0.2), *(loop_of(number, 0.4) for number in range(1, 21))]
+    for loop in loops:
+        await loop.start()
+        apart = Bell()
+        timers.set(clock.boottime() + 0.005, apart)
+        await apart.wait()
+    async with asyncio.timeout(60):
+        for _ in range(10):
+            await rounds.acquire()
+        wakes.clear()
+        before = runs.copy()
+        for _ in range(20):
+            await rounds.acquire()
+    ran = runs - before
+    for loop in loops:
+        await loop.stop()
+    await timers.stop()
+    assert all(ran[number] for number in range(21))
+    # Each by itself would take as many wakes as there were runs.
+    assert len(wakes) < ran.total() / 4
