@@ -26,6 +26,8 @@ _BACKLOG = 8_192
 # Each agent that waits has a connection open, and so has each log that is followed.
 _ENOUGH_DESCRIPTORS = 12_000
 _SPARE_DESCRIPTORS = 200
+# How old the date in the head of an answer may be.
+_DATE_SECONDS = 1.0
 
 
 def descriptor_note() -> str | None:
@@ -140,7 +142,7 @@ class HttpServer:
         self._serving.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.end()
         if self._serving is not None:
             await self._serving
 
@@ -153,6 +155,18 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.accepting = asyncio.Event()
+        self._ending = asyncio.Event()
+
+    def end(self) -> None:
+        self.should_exit = True
+        self._ending.set()
+
+    async def main_loop(self) -> None:
+        """Do as uvicorn does, which looks ten times a second whether it is to end: this one is told."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_DATE_SECONDS):
+                    await self._ending.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import select
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -26,15 +28,36 @@ class Listening:
 
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
         self._connection = connection
+        # Known even when libpq has closed it.
+        self._socket = connection.pgconn.socket
 
     @property
     def backend_pid(self) -> int:
         return self._connection.info.backend_pid
 
     async def payloads(self) -> AsyncIterator[str]:
-        """Give what others send, until the connection ends with an error."""
-        async for notification in self._connection.notifies():
-            yield notification.payload
+        """Give what others send from now on, until the connection ends with an error.
+
+        psycopg would look ten times a second whether there is something.
+        """
+        wire, loop, readable = self._connection.pgconn, asyncio.get_running_loop(), asyncio.Event()
+        # Tells of errors alone, without waiting.
+        errors = select.poll()
+        errors.register(self._socket, 0)
+        loop.add_reader(self._socket, readable.set)
+        try:
+            while True:
+                # Raises when the connection has ended.
+                wire.consume_input()
+                while notification := wire.notifies():
+                    yield notification.extra.decode()
+                if errors.poll(0):
+                    # uvloop tells once of a socket with an error and never again.
+                    raise psycopg.OperationalError("the connection is lost")
+                await readable.wait()
+                readable.clear()
+        finally:
+            loop.remove_reader(self._socket)
 
 
 @asynccontextmanager

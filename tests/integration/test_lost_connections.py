@@ -12,10 +12,12 @@ from datetime import timedelta
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+import psycopg
 import pytest
 import uvloop
 
 from hetuflow_core.errors import DatabaseUnreachable
+from hetuflow_server.store import notifications
 from hetuflow_server.store.database import Database
 from tests.support.waiting import wait_until_async
 
@@ -147,5 +149,25 @@ def test_a_statement_whose_session_was_reset_is_answered(database_url: str, loop
         with pytest.raises(DatabaseUnreachable, match="unexpected postmaster exit"):
             await waiting
         assert await answer_of(database, "SELECT 3") == 3
+
+    on_each_loop(test, database_url, loop)
+
+
+@LOOPS
+def test_whoever_listens_hears_and_hears_of_a_reset(database_url: str, loop: Any) -> None:
+    async def test(database: Database, relay: Relay) -> None:
+        async with notifications.listening(relay.url, timedelta(seconds=5)) as listening:
+            payloads = listening.payloads()
+            waiting = asyncio.create_task(anext(payloads))
+            await notifications.notify(database, ["first", "second"])
+            assert [await waiting, await anext(payloads)] == ["first", "second"]
+            waiting = asyncio.create_task(anext(payloads))
+            await notifications.notify(database, ["third"])
+            assert await waiting == "third"
+            waiting = asyncio.create_task(anext(payloads))
+            await asyncio.sleep(0)  # now it waits
+            relay.crash()
+            with pytest.raises(psycopg.OperationalError):
+                await waiting
 
     on_each_loop(test, database_url, loop)
