@@ -116,8 +116,13 @@ def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> li
     matcher.when_held(staging_loop.wake)
     deadlines = EventDeadlines(services.database, cluster.ownership, services.versions, services.hints)
     matching = cluster.roles.server_loop("event matcher", matcher.run_once, every=1.0)
-    services.events.when_recorded(matching.wake)
-    wake_on_events(services.hints, matching.wake)
+
+    def match_now() -> None:
+        matcher.expect()
+        matching.wake()
+
+    services.events.when_recorded(match_now)
+    wake_on_events(services.hints, match_now)
     return [
         matching,
         cluster.roles.owner_loop("event deadlines", deadlines.run_once, look=deadlines.look, every=0.5),

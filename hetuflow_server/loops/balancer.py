@@ -54,7 +54,7 @@ class Balancer:
         self._when_bound.append(callback)
 
     async def run_once(self) -> int:
-        async with self._database.transaction() as connection:
+        async with self._database.looking() as connection:
             servers = await bindings.live_servers(connection, self._dead_after)
             bound = await bindings.all_bindings(connection)
         moves = self._moves(servers, bound)

@@ -15,10 +15,11 @@ import structlog
 
 from hetuflow_core.daemon import End, EndReason, Retire, Start, Untie
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.daemon_slots import DaemonSlots, Observation
+from hetuflow_server.services.daemon_slots import DaemonSlots, Observation, Observed
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import daemon_transitions as transitions, daemons as store, tasks as task_store
+from hetuflow_server.store.daemons import DaemonRow
 from hetuflow_server.store.database import Connection, Database
 from hetuflow_server.stream.hints import DAEMONS, Hints, Topic, namespace_topic
 
@@ -71,16 +72,21 @@ class DaemonKeeper:
         wanted = list(namespaces) if everything else [one for one in namespaces if one in news]
         self._found = {}
         if wanted:
-            async with self._database.transaction() as connection:
+            async with self._database.looking() as connection:
                 rows = await store.in_namespaces(connection, wanted)
-                seen = await self._slots.observe(connection, rows)
-            for one in seen.daemons:
+            for one in await self._observe(rows):
                 if one.actions:
                     self._found.setdefault(one.row.namespace_id, []).append(one.row.id)
         if everything:
             ended = self._clock.monotonic()
             self._look_at_all_at = ended + self._rest * (ended - began)
         return sorted(self._found)
+
+    async def _observe(self, rows: Sequence[DaemonRow]) -> Sequence[Observed]:
+        if not rows:
+            return ()
+        async with self._database.transaction() as connection:
+            return (await self._slots.observe(connection, rows)).daemons
 
     async def run_once(self, namespace_id: int) -> int:
         """Do what `look` has found; what is ended is followed by what should be there in its place."""

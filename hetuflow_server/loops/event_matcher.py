@@ -54,6 +54,12 @@ class EventMatcher:
         self._taken: Sequence[UUID] = ()
         # Fewer after a failure, so that one event nobody can cope with does not hold up the others.
         self._most = _MOST
+        # Whether there may be events, as far as is known without looking.
+        self._expected = True
+
+    def expect(self) -> None:
+        """There are events: they need not be looked for."""
+        self._expected = True
 
     def when_held(self, wake: Callable[[], None]) -> None:
         """Call `wake` when a task has been made that may have to wait for an earlier one."""
@@ -62,7 +68,7 @@ class EventMatcher:
     async def run_once(self) -> int:
         """Match some events; return how many."""
         try:
-            done = await self._match()
+            done = await self._match() if await self._any() else 0
         except _Changed:
             return 1
         except Exception as error:
@@ -77,6 +83,13 @@ class EventMatcher:
         self._most = min(_MOST, self._most * 2)
         return done
 
+    async def _any(self) -> bool:
+        if self._expected:
+            self._expected = False
+            return True
+        async with self._database.looking() as connection:
+            return await store.any_to_match(connection)
+
     async def _match(self) -> int:
         async with self._database.transaction() as connection:
             taken, events = await store.take(connection, self._most)
@@ -88,6 +101,7 @@ class EventMatcher:
                 topics |= set(await subscriber.take(connection, events))
             started = await self._start(connection, events, topics) if events else 0
             await store.tick_off(connection, taken)
+        self._expected = True
         self._hints.give(topics)
         log.debug("Events were matched.", events=len(events), tasks=started)
         return len(taken)

@@ -57,7 +57,7 @@ class Generator:
 
     async def run_once(self) -> int:
         """Generate what is due, in batches; return how many schedules have moved on."""
-        if self._leadership.term is None:
+        if self._leadership.term is None or not await self._any_due():
             return 0
         moved, after = 0, store.BEGINNING
         writing: deque[asyncio.Task[int]] = deque()
@@ -81,6 +81,10 @@ class Generator:
                 task.cancel()
             await asyncio.gather(*writing, return_exceptions=True)
         return moved
+
+    async def _any_due(self) -> bool:
+        async with self._database.looking() as connection:
+            return await store.any_due(connection, HORIZON)
 
     async def _look(self, connection: Connection, after: tuple[datetime, UUID]) -> Look:
         now = await store.clock(connection)

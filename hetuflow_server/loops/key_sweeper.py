@@ -37,7 +37,7 @@ class KeySweeper:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return those of these namespaces that have keys at all."""
-        async with self._database.transaction() as connection:
+        async with self._database.looking() as connection:
             return await limits.namespaces_with_keys(connection, namespaces)
 
     async def run_once(self, namespace_id: int) -> int:

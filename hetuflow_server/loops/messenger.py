@@ -46,6 +46,9 @@ class Messenger:
 
     async def run_once(self) -> int:
         """Make the deliveries that are due, at most so many at a time."""
+        async with self._database.looking() as connection:
+            if not await store.any_due(connection):
+                return 0
         async with self._database.transaction() as connection:
             due = await store.take_due(connection, hold=_HOLD, limit=_AT_ONCE)
             if not due:

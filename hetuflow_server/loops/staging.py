@@ -51,9 +51,8 @@ class Staging:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them something waits, with one query for all."""
-        async with self._database.transaction() as connection:
-            now = await schedules.clock(connection)
-            return await store.waiting_in(connection, namespaces, now + AHEAD)
+        async with self._database.looking() as connection:
+            return await store.waiting_in(connection, namespaces, AHEAD)
 
     async def run_once(self, namespace_id: int) -> int:
         """Decide about what `look` has found."""

@@ -23,7 +23,7 @@ class Announcing:
         return bool(self._namespaces)
 
     async def refresh(self, database: Database) -> int:
-        async with database.single() as connection:
+        async with database.looking() as connection:
             self._namespaces = await store.announcing_namespaces(connection)
         return 0
 

@@ -105,16 +105,21 @@ class Mailroom:
     async def look(self) -> int:
         """Give up what nobody answered, and call those for whom there is something."""
         self._expected.clear()
-        async with self._database.transaction() as connection:
-            dead = await store.give_up(connection)
-            found = await store.expected(connection)
+        async with self._database.looking() as connection:
+            found, overdue = await store.expected(connection)
             cancelled = await queue.cancelled_claims(connection)
-        for command_id, agent_id, kind in dead:
-            log.warning("A command was given up.", command=str(command_id), agent=str(agent_id), kind=kind)
+        if overdue:
+            await self._give_up()
         now = self._clock.monotonic()
         self._told = {token: until for token, until in self._told.items() if until > now}
         self._call(found | {agent_id for agent_id, token in cancelled if token not in self._told})
         return 0
+
+    async def _give_up(self) -> None:
+        async with self._database.transaction() as connection:
+            dead = await store.give_up(connection)
+        for command_id, agent_id, kind in dead:
+            log.warning("A command was given up.", command=str(command_id), agent=str(agent_id), kind=kind)
 
     async def acknowledge(
         self, credential: AgentCredential, asked: m.Acknowledgements

@@ -93,7 +93,7 @@ class Recording:
         self._databases = databases
 
     async def refresh(self) -> int:
-        async with self._databases[0].single() as connection:
+        async with self._databases[0].looking() as connection:
             followed = await store.followed(connection)
         for database in self._databases:
             database.record_changes(followed)

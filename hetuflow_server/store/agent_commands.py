@@ -68,9 +68,10 @@ WHERE state IN ('pending', 'delivered')
 RETURNING id, agent_id, kind"""
 
 _EXPECTED = """
-SELECT DISTINCT agent_id FROM sched_agent_command
-WHERE state IN ('pending', 'delivered') AND attempts < %(most)s AND next_attempt_at <= clock_timestamp()
-  AND expires_at > clock_timestamp()"""
+SELECT DISTINCT agent_id, attempts >= %(most)s OR expires_at <= clock_timestamp() AS dead
+FROM sched_agent_command
+WHERE state IN ('pending', 'delivered')
+  AND (next_attempt_at <= clock_timestamp() OR expires_at <= clock_timestamp())"""
 
 _COLUMNS = """c.id, c.agent_id, a.name AS agent, c.kind, c.payload, c.state, c.attempts, c.created_by,
        c.created_at, c.next_attempt_at, c.expires_at, c.delivered_at, c.ended_at, c.result, c.error,
@@ -180,10 +181,10 @@ async def give_up(connection: Connection) -> list[tuple[UUID, UUID, str]]:
     return [(row.id, row.agent_id, row.kind) for row in rows]
 
 
-async def expected(connection: Connection) -> set[UUID]:
-    """Return the agents that are to be told something now."""
+async def expected(connection: Connection) -> tuple[set[UUID], bool]:
+    """Return the agents that are to be told something now, and whether there is something to give up."""
     rows = await connection.exec_driver_sql(_EXPECTED, {"most": MOST_ATTEMPTS})
-    return set(rows.scalars())
+    return {row.agent_id for row in rows if not row.dead}, any(row.dead for row in rows)
 
 
 async def get(connection: Connection, id_: UUID) -> AgentCommand | None:

@@ -109,6 +109,14 @@ class Rows(list[Any]):
         return self[0][0] if self else None
 
 
+class Question(NamedTuple):
+    """A statement that changes nothing, with its parameters."""
+
+    statement: str
+    parameters: Mapping[str, Any] | None
+    binary: bool
+
+
 class Connection:
     """What a transaction hands out; callers pass it on to the store's verbs and never look inside."""
 
@@ -233,6 +241,19 @@ class Session:
             self._begun = False
         return rows
 
+    async def execute_together(self, questions: Sequence[Question]) -> list[Rows]:
+        """Execute statements that change nothing in one round trip; if one fails, so do all."""
+        spoken = [self._adapted(one.statement, one.parameters) for one in questions]
+        self._say_beforehand()
+        places = [self._say(one, binary=asked.binary) for one, asked in zip(spoken, questions, strict=True)]
+        # Up to here they are one transaction.
+        self._dialogue.sync()
+        answers = await self._exchange([one.key for one in spoken])
+        return [
+            self._read(answers[place], binary=asked.binary)
+            for place, asked in zip(places, questions, strict=True)
+        ]
+
     async def copy(self, statement: str, rows: bytes) -> None:
         """Execute a COPY, which knows no pipeline: the driver does it, with everybody else out of the way."""
         if not (self._single or self._begun):
@@ -281,6 +302,9 @@ class Session:
     def _say(self, spoken: _Spoken, *, binary: bool) -> int:
         key, text, values, formats = spoken
         name = self._prepared.name_of(key)
+        if name is None and self._preparing:
+            # Said twice in one go: it is there by the time it is needed again.
+            name = next((name for _, name, known in self._preparing if known == key), None)
         if name is None:
             name = self._prepared.worth_preparing(key)
             if name is None:

@@ -16,6 +16,7 @@ from hetuflow_server.store.connection import Connection, Lane, Session
 from hetuflow_server.store.deeds import Deed, current_deed
 from hetuflow_server.store.envelope import Envelope, Part
 from hetuflow_server.store.faults import lost_connection, unreachable
+from hetuflow_server.store.looks import Look, Looks
 from hetuflow_server.store.pool import Pool
 from hetuflow_server.store.revisions import known_revisions
 from hetuflow_server.store.schema import (
@@ -65,6 +66,7 @@ class Database:
             **keepalives(silence),
         }
         self._pool = Pool(self._connect, size=pool_size, wait_seconds=connect_timeout.total_seconds())
+        self._looks = Looks(self._pool)
 
     async def start(self) -> None:
         await self.check()
@@ -83,6 +85,13 @@ class Database:
     def reading(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for single statements that change nothing, of which there is nothing to tell."""
         return _part_of(current_deed()) or Transaction(self._pool, lane, single=True)
+
+    def looking(self) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection for small statements that change nothing, of a loop that looks for work.
+
+        Each goes to the database together with those of other loops that look at the same moment.
+        """
+        return _part_of(current_deed()) or Look(self._looks)
 
     def single(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection whose statements are each a transaction: one round trip instead of three.

@@ -93,6 +93,8 @@ WITH todo AS MATERIALIZED (
 SELECT t.event_id AS id, e.namespace_id, e.name, e.payload, e.key, e.depth, e.created_at
 FROM todo t LEFT JOIN sched_event e ON e.id = t.event_id ORDER BY t.event_id"""
 
+_ANY = "SELECT true FROM sched_event_todo ORDER BY event_id LIMIT 1"
+
 _SCHEDULE = f"""
 SELECT s.id, s.namespace_id, s.job_id, s.name, (s.spec - 'name')::text AS spec, s.version,
        j.version AS job_version, v.placement_id, v.spec->>'params' AS params,
@@ -169,6 +171,11 @@ _TRIGGERS = """
 INSERT INTO sched_event_trigger (namespace_id, pattern, schedule_id)
 SELECT * FROM unnest(%(namespaces)s::integer[], %(patterns)s::text[], %(schedules)s::uuid[])
 ON CONFLICT DO NOTHING"""
+
+
+async def any_to_match(connection: Connection) -> bool:
+    """Tell whether there are events to match; somebody else may be matching them."""
+    return bool(await connection.exec_driver_sql(_ANY))
 
 
 async def take(connection: Connection, most: int) -> tuple[list[UUID], list[TakenEvent]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from hetuflow_server.store.database import Connection
@@ -43,7 +43,7 @@ _LOOK = """
 SELECT n.id FROM unnest(%(namespaces)s::integer[]) AS n(id)
 WHERE coalesce(
   (SELECT true FROM sched_task_instance i
-   WHERE i.namespace_id = n.id AND i.held_reason = 'overlap' AND i.due_at <= %(until)s
+   WHERE i.namespace_id = n.id AND i.held_reason = 'overlap' AND i.due_at <= statement_timestamp() + %(ahead)s
    ORDER BY i.due_at LIMIT 1),
   (SELECT true FROM sched_task_instance i
    WHERE i.namespace_id = n.id AND i.held_reason = 'queue' ORDER BY i.schedule_id LIMIT 1),
@@ -102,9 +102,9 @@ SELECT id FROM sched_task WHERE id = ANY(%(tasks)s::uuid[]) AND status = 'pendin
 ORDER BY id FOR UPDATE SKIP LOCKED"""
 
 
-async def waiting_in(connection: Connection, namespaces: Sequence[int], until: datetime) -> list[int]:
+async def waiting_in(connection: Connection, namespaces: Sequence[int], ahead: timedelta) -> list[int]:
     """Return those of these namespaces in which something waits that may have to be decided about."""
-    rows = await connection.exec_driver_sql(_LOOK, {"namespaces": list(namespaces), "until": until})
+    rows = await connection.exec_driver_sql(_LOOK, {"namespaces": list(namespaces), "ahead": ahead})
     return list(rows.scalars())
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -120,6 +120,11 @@ FROM (
 JOIN sched_job j ON j.id = s.job_id
 JOIN sched_job_version v ON v.job_id = j.id AND v.version = j.version"""
 
+_ANY_DUE = """
+SELECT true FROM sched_schedule
+WHERE enabled AND next_fire_at IS NOT NULL AND next_fire_at <= statement_timestamp() + %(ahead)s
+ORDER BY next_fire_at LIMIT 1"""
+
 # Whoever edits a schedule holds its row: it is skipped, and looked at again when they are done.
 # What is locked carries its changes along: joined with them again, two lists are compared each with each.
 # A locked row stays in its place, so the update need not look for it once more.
@@ -187,6 +192,11 @@ async def clock(connection: Connection) -> datetime:
     """The database's time, which decides what is due."""
     now: datetime = (await connection.exec_driver_sql("SELECT clock_timestamp()")).scalar_one()
     return now
+
+
+async def any_due(connection: Connection, ahead: timedelta) -> bool:
+    """Tell whether there is a schedule that has fires to generate within `ahead`."""
+    return bool(await connection.exec_driver_sql(_ANY_DUE, {"ahead": ahead}))
 
 
 async def due(

@@ -62,6 +62,10 @@ WHERE w.enabled AND w.url IS NOT NULL AND t.event = ANY(w.events)
   AND (w.jobs = '{}' OR (SELECT j.name FROM sched_job j WHERE j.id = t.job_id) = ANY(w.jobs))"""
 
 # What is taken is not due again before whoever took it must have ended.
+_ANY_DUE = """
+SELECT true FROM sched_webhook_delivery
+WHERE next_at IS NOT NULL AND next_at <= statement_timestamp() ORDER BY next_at LIMIT 1"""
+
 _TAKE = """
 UPDATE sched_webhook_delivery d
 SET attempts = d.attempts + 1, next_at = clock_timestamp() + %(hold)s
@@ -244,6 +248,11 @@ async def announce(connection: Connection, ended: Sequence[EndedTask]) -> int:
         },
     )
     return rows.rowcount
+
+
+async def any_due(connection: Connection) -> bool:
+    """Tell whether there is a delivery to make; somebody else may be making it."""
+    return bool(await connection.exec_driver_sql(_ANY_DUE))
 
 
 async def take_due(connection: Connection, *, hold: timedelta, limit: int) -> list[Due]:

@@ -59,7 +59,7 @@ class Desk:
 
     async def expected(self) -> set[UUID]:
         async with self.database.transaction() as connection:
-            return await store.expected(connection)
+            return (await store.expected(connection))[0]
 
     async def give_up(self) -> set[UUID]:
         async with self.database.transaction() as connection:

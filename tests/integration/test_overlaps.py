@@ -325,6 +325,7 @@ async def test_a_long_queue_is_not_read(stage: Stage, name: str) -> None:
         ("namespace_id", "1"),
         ("namespaces", "ARRAY[1]"),
         ("until", "now()"),
+        ("ahead", "interval '2 s'"),
         ("most", "200"),
         ("schedules", f"ARRAY['{stage.schedule}']"),
     ):
