@@ -30,6 +30,8 @@ from hetuflow_core.runtime.clock import Clock
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.heartbeat")
 
 _TICK: Final = 0.25
+# With nothing held; what comes meanwhile is looked at long before any lease is half over.
+_IDLE_TICK: Final = 1.0
 # With nothing held the poll is sign of life enough; this keeps the server's clock in view.
 _IDLE_EVERY: Final = 30.0
 _LONGEST_ANSWER: Final = 5.0
@@ -42,6 +44,11 @@ def period(wanted: float, shortest_lease: float | None, *, holding: bool) -> flo
     if not holding:
         return max(wanted, _IDLE_EVERY)
     return wanted if shortest_lease is None else min(wanted, shortest_lease / 4)
+
+
+def tick(*, holding: bool) -> float:
+    """Seconds between two looks at what is held and at the time."""
+    return _TICK if holding else _IDLE_TICK
 
 
 def patience(shortest_lease: float | None) -> float:
@@ -99,7 +106,7 @@ class Heartbeat:
         gateway = self._make_gateway()
         asked, wait = self._clock.boottime(), 0.0
         try:
-            while not self._stopping.wait(_TICK):
+            while not self._stopping.wait(tick(holding=len(self._claims) > 0)):
                 held, shortest = self._claims.snapshot()
                 every = period(self._session.heartbeat_every, shortest, holding=bool(held))
                 # Looked at anew each time: a claim that came meanwhile does not wait out an idle period.
@@ -149,7 +156,7 @@ class Heartbeat:
                     self._event_loop.call_soon_threadsafe(self._on_commands, answer.commands)
 
     def _watch_leases(self) -> None:
-        while not self._stopping.wait(_TICK):
+        while not self._stopping.wait(tick(holding=len(self._claims) > 0 or bool(self._runner.attempts()))):
             try:
                 self._runner.hold_to_leases(self._clock.boottime())
             except Exception:

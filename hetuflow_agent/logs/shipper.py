@@ -31,6 +31,9 @@ from hetuflow_core.runtime.timers import Timers
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 
 _EVERY: Final = 0.2
+# Once there has been no log for so many rounds.
+_AT_REST_AFTER: Final = 5
+_AT_REST_EVERY: Final = 2.0
 _REQUEST_BYTES: Final = 1024 * 1024
 # The last claim may add several for each of its streams; servers take 200.
 _REQUEST_CHUNKS: Final = 190
@@ -83,6 +86,8 @@ class LogShipper:
         self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
         self._last_asked: ClaimLog | None = None
+        # Rounds since there was a log to look at.
+        self._quiet = 0
         self._backoff = Backoff(rng)
         self._request_chunks = _REQUEST_CHUNKS
         self._stopping = asyncio.Event()
@@ -123,6 +128,9 @@ class LogShipper:
         `resting`: nothing is written before somebody says that the work has begun, or ended. `rolling`: of a
         daemon.
         """
+        if self._loop.every != _EVERY:
+            self._loop.every = _EVERY
+            self._loop.wake()
         step = step_within(self.output_limit) if rolling else None
         self._logs[token] = ClaimLog(
             instance_id, token, directory, self.masking, veiled=veiled, resting=resting, rolling_step=step
@@ -198,6 +206,9 @@ class LogShipper:
             await asyncio.to_thread(found.directory.remove)
 
     async def run_once(self) -> int:
+        self._quiet = 0 if self._logs else self._quiet + 1
+        if self._quiet >= _AT_REST_AFTER:
+            self._loop.every = _AT_REST_EVERY
         try:
             shipped = await self._ship()
         except (Invalid, TooLarge) as error:

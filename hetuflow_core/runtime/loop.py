@@ -61,7 +61,10 @@ class Loop:
         stop_timeout: float = 10.0,
         stuck_after: float | None = None,
     ) -> None:
-        """`stuck_after`: how long one run may take before the loop counts as dead; long work sets its own."""
+        """`every` may be changed later, which counts from the next pause on.
+
+        `stuck_after`: how long one run may take before the loop counts as dead; long work sets its own.
+        """
         if every <= 0 or not 0 <= jitter < 1 or backoff_max <= 0:
             raise ValueError(f"Loop {name} needs every > 0, 0 <= jitter < 1 and backoff_max > 0.")
         self.name = name
@@ -76,7 +79,7 @@ class Loop:
         self._timers = timers
         self._clock = timers.clock
         self._rng = rng
-        self._every = every
+        self.every = every
         self._jitter = jitter
         self._backoff_max = backoff_max
         self._stop_timeout = stop_timeout
@@ -166,12 +169,12 @@ class Loop:
         self._woken = False
         count = await self._attempt()
         if count is None:
-            delay = backoff_delay(self.consecutive_failures, min(self._every, 1.0), self._backoff_max)
+            delay = backoff_delay(self.consecutive_failures, min(self.every, 1.0), self._backoff_max)
             await self._pause(self._jittered(delay), wakeable=False)
         elif count > 0:
             await asyncio.sleep(0)
         else:
-            await self._pause(self._jittered(self._every), wakeable=True)
+            await self._pause(self._jittered(self.every), wakeable=True)
 
     async def _attempt(self) -> int | None:
         """One supervised run: its count, or None when it failed."""

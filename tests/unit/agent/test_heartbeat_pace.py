@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hetuflow_agent.heartbeat import patience, period
+from hetuflow_agent.heartbeat import patience, period, tick
+from hetuflow_core.jobfile.work_reader import SHORTEST_LEASE
 
 
 @pytest.mark.parametrize(
@@ -18,3 +19,7 @@ def test_four_heartbeats_fit_in_the_shortest_lease(
 @pytest.mark.parametrize(("shortest", "seconds"), [(None, 5.0), (300.0, 5.0), (4.0, 1.0), (1.0, 0.5)])
 def test_with_a_short_lease_an_answer_is_not_waited_for_long(shortest: float | None, seconds: float) -> None:
     assert patience(shortest) == seconds
+
+
+def test_what_comes_while_nothing_was_held_is_looked_at_in_time() -> None:
+    assert tick(holding=True) < tick(holding=False) <= SHORTEST_LEASE.total_seconds() / 4

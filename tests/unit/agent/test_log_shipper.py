@@ -285,3 +285,26 @@ async def test_nothing_is_shipped_of_what_nobody_wants(bench: Bench) -> None:
     await bench.shipper.run_once()
     assert bench.book.requests == []
     assert not claim.directory.root.exists()
+
+
+async def test_with_no_log_it_comes_to_rest_and_a_new_one_has_it_look_at_once(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses, wakes = [], list[float]()
+    monkeypatch.setattr(bench.shipper._loop, "wake", lambda: wakes.append(bench.shipper._loop.every))
+    gone = bench.claim()
+    for _ in range(10):
+        await bench.shipper.run_once()
+    assert bench.shipper._loop.every == shipping._EVERY, "there is a log to look at"
+    await bench.shipper.drop(gone.token)
+    for _ in range(shipping._AT_REST_AFTER):
+        pauses.append(bench.shipper._loop.every)
+        await bench.shipper.run_once()
+    assert pauses == [shipping._EVERY] * shipping._AT_REST_AFTER
+    assert bench.shipper._loop.every == shipping._AT_REST_EVERY
+    bench.claim(b"said")
+    bench.claim(b"said")
+    assert wakes == [shipping._EVERY]
+    await bench.shipper.run_once()
+    assert bench.shipper._loop.every == shipping._EVERY
+    assert len(bench.book.streams) == 2

@@ -448,3 +448,19 @@ async def test_an_idle_loop_rings_along_and_one_that_backs_off_waits_it_out(
     assert (idle.runs, failing.runs) == (2, 1)
     await pass_time(timers, clock, 0.2)
     assert (idle.runs, failing.runs) == (2, 2)
+
+
+async def test_another_pace_counts_from_the_next_pause_on(
+    clock: ManualClock, timers: Timers, make: Callable[..., Loop]
+) -> None:
+    work = Work()
+    loop = make(work.run_once, every=1.0)
+    await loop.start()
+    await work.ran()
+    loop.every = 3.0
+    await pass_time(timers, clock, 1.0)
+    assert work.runs == 2
+    await pass_time(timers, clock, 2.9)
+    assert work.runs == 2
+    await pass_time(timers, clock, 0.1)
+    assert work.runs == 3
