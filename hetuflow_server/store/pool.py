@@ -68,8 +68,9 @@ class Pool:
 
     def _take_idle(self, lane: Lane) -> Session | None:
         while self._idle:
+            # Of another lane it is the one that nobody has used for longest: it would be switched back soon.
             place = next(
-                (place for place in range(len(self._idle) - 1, -1, -1) if self._idle[place].lane is lane), -1
+                (place for place in range(len(self._idle) - 1, -1, -1) if self._idle[place].lane is lane), 0
             )
             session = self._idle.pop(place)
             if not session.closed:

@@ -309,3 +309,31 @@ async def test_what_takes_too_long_is_answered_with_when_to_come_back(
 def test_what_the_database_refuses_for_good_is_not_called_busy() -> None:
     said = answer_of(psycopg.errors.UniqueViolation("no"), path="/", trace_id=None)
     assert (said.status, said.problem.code) == (500, "internal")
+
+
+async def test_a_session_is_switched_to_another_lane_only_if_none_of_it_is_left_and_the_idlest_is(
+    database_url: str,
+) -> None:
+    """One that is used all the time would have to be switched back at once, for ever."""
+    database = Database(
+        database_url,
+        pool_size=3,
+        connect_timeout=timedelta(seconds=2),
+        statement_timeout=timedelta(seconds=30),
+    )
+
+    async def backend(lane: Lane) -> int:
+        async with database.single(lane) as connection:
+            return int((await connection.exec_driver_sql(_BACKEND)).scalar_one())
+
+    async with database.single(), database.single(), database.single():
+        pass  # there are three now
+    ordinary = await backend(Lane.ORDINARY)
+    walking = await backend(Lane.WALKING)
+    planned = await backend(Lane.PLANNED)
+    assert len({ordinary, walking, planned}) == 3
+    for _ in range(3):
+        assert await backend(Lane.ORDINARY) == ordinary
+        assert await backend(Lane.WALKING) == walking
+        assert await backend(Lane.PLANNED) == planned
+    await database.stop()
