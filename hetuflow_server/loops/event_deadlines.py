@@ -12,7 +12,7 @@ from hetuflow_server.services.event_rounds import Round
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.store import event_matching as store, schedules
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Database, Lane
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
@@ -32,7 +32,7 @@ class EventDeadlines:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them a deadline has come, with one query for all."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             return await store.due_in(connection, namespaces)
 
     async def run_once(self, namespace_id: int) -> int:

@@ -17,7 +17,7 @@ from hetuflow_server.services.event_matching import Matching, wanted_patterns
 from hetuflow_server.services.event_rounds import Round
 from hetuflow_server.services.job_versions import JobVersions
 from hetuflow_server.store import event_matching as store, schedules
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.event_matching import TakenEvent
 from hetuflow_server.store.faults import passing
 from hetuflow_server.stream.hints import Hints, Topic, namespace_topic
@@ -87,7 +87,7 @@ class EventMatcher:
         if self._expected:
             self._expected = False
             return True
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             return await store.any_to_match(connection)
 
     async def _match(self) -> int:

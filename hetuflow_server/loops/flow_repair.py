@@ -21,7 +21,7 @@ from hetuflow_server.services.flows.event_waits import EventWaits
 from hetuflow_server.services.flows.node_starts import UNTIL
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.store import flow_runs as runs, flow_timing as store, flow_transitions as transitions
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Database, Lane
 from hetuflow_server.store.flow_transitions import NodeEnd
 from hetuflow_server.stream.hints import EVENTS, Hints, Topic, flow_topic
 
@@ -65,7 +65,7 @@ class FlowRepair:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them something is due or was left undone, with one query for all."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             found = await store.due_in(connection, namespaces, ahead=_AHEAD, left_undone=_LEFT_UNDONE)
         soon = [one.due_in for one in found if one.due_in is not None and one.due_in > timedelta(0)]
         if soon:

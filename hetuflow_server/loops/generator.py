@@ -27,7 +27,7 @@ from hetuflow_server.store import (
     birth_transitions,
     schedules as store,
 )
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.fire_transitions import AlreadyThere, create_fires
 from hetuflow_server.store.schedules import DueSchedule
 from hetuflow_server.stream.hints import Hints, namespace_topic
@@ -83,7 +83,7 @@ class Generator:
         return moved
 
     async def _any_due(self) -> bool:
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             return await store.any_due(connection, HORIZON)
 
     async def _look(self, connection: Connection, after: tuple[datetime, UUID]) -> Look:

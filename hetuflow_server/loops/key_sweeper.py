@@ -14,7 +14,7 @@ from hetuflow_core.limits import Scope
 from hetuflow_server.services.capacity import Capacity
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.store import key_transitions, limits
-from hetuflow_server.store.database import Database
+from hetuflow_server.store.database import Database, Lane
 from hetuflow_server.stream.hints import Hints, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.keys")
@@ -37,7 +37,7 @@ class KeySweeper:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return those of these namespaces that have keys at all."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             return await limits.namespaces_with_keys(connection, namespaces)
 
     async def run_once(self, namespace_id: int) -> int:

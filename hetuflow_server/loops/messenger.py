@@ -24,7 +24,7 @@ from hetuflow_core.webhook_delivery import is_final, next_pause
 from hetuflow_server.services.posting import TOTAL_SECONDS, Post, Posted
 from hetuflow_server.services.webhooks import Webhooks
 from hetuflow_server.store import webhooks as store
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.webhooks import Due, TaskFacts
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.webhooks")
@@ -46,7 +46,7 @@ class Messenger:
 
     async def run_once(self) -> int:
         """Make the deliveries that are due, at most so many at a time."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             if not await store.any_due(connection):
                 return 0
         async with self._database.transaction() as connection:

@@ -14,7 +14,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import DEADLINE, Settler
 from hetuflow_server.store import flow_runs, queue, tasks as task_store, transitions
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.store.records import Ending
 from hetuflow_server.stream.hints import Hints
 
@@ -43,7 +43,7 @@ class Rescuer:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return which of them need rescue, with one query for all; note now and then that one has looked."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             found = await queue.look_for_rescue(connection, namespaces)
         if stale := [one.namespace_id for one in found if one.needed or one.at - one.noted_at > _NOTED_EVERY]:
             async with self._ownership.transaction(*stale) as connection:

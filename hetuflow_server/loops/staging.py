@@ -16,7 +16,7 @@ from hetuflow_server.services.overlaps import OVERLAP, Decided
 from hetuflow_server.services.ownership import Ownership
 from hetuflow_server.services.settling import Settler
 from hetuflow_server.store import backfills, overlaps as store, schedules, transitions
-from hetuflow_server.store.database import Connection, Database
+from hetuflow_server.store.database import Connection, Database, Lane
 from hetuflow_server.stream.hints import Hints, Topic, instance_topic, namespace_topic
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.staging")
@@ -51,7 +51,7 @@ class Staging:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them something waits, with one query for all."""
-        async with self._database.looking() as connection:
+        async with self._database.looking(Lane.WALKING) as connection:
             return await store.waiting_in(connection, namespaces, AHEAD)
 
     async def run_once(self, namespace_id: int) -> int:

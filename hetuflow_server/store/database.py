@@ -66,7 +66,7 @@ class Database:
             **keepalives(silence),
         }
         self._pool = Pool(self._connect, size=pool_size, wait_seconds=connect_timeout.total_seconds())
-        self._looks = Looks(self._pool)
+        self._looks = {lane: Looks(self._pool, lane) for lane in Lane}
 
     async def start(self) -> None:
         await self.check()
@@ -86,12 +86,13 @@ class Database:
         """Open a connection for single statements that change nothing, of which there is nothing to tell."""
         return _part_of(current_deed()) or Transaction(self._pool, lane, single=True)
 
-    def looking(self) -> AbstractAsyncContextManager[Connection]:
+    def looking(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection for small statements that change nothing, of a loop that looks for work.
 
-        Each goes to the database together with those of other loops that look at the same moment.
+        Each goes to the database together with those of other loops that look at the same moment. One that
+        probes indexes goes by `Lane.WALKING`: planning it each time would cost many times what it does.
         """
-        return _part_of(current_deed()) or Look(self._looks)
+        return _part_of(current_deed()) or Look(self._looks[lane])
 
     def single(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
         """Open a connection whose statements are each a transaction: one round trip instead of three.

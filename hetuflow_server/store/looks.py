@@ -27,10 +27,11 @@ class _Asked(NamedTuple):
 
 
 class Looks:
-    """Gathers what is asked within one turn of the event loop."""
+    """Gathers what is asked within one turn of the event loop, of one lane."""
 
-    def __init__(self, pool: Pool) -> None:
+    def __init__(self, pool: Pool, lane: Lane) -> None:
         self._pool = pool
+        self._lane = lane
         self._asked: list[_Asked] = []
         self._asking: set[asyncio.Task[None]] = set()
 
@@ -51,14 +52,14 @@ class Looks:
 
     async def _ask(self, asked: Sequence[_Asked]) -> None:
         try:
-            session = await self._pool.borrow(Lane.ORDINARY)
+            session = await self._pool.borrow(self._lane)
         except Exception as error:  # noqa: BLE001 - theirs to cope with
             for one in asked:
                 one.fail(error)
             return
         usable = False
         try:
-            session.enter(Lane.ORDINARY, single=True)
+            session.enter(self._lane, single=True)
             usable = await _answer(session, asked)
         finally:
             await self._pool.give_back(session, broken=not usable)

@@ -11,7 +11,16 @@ import psycopg
 import pytest
 
 from hetuflow_core.errors import DatabaseUnreachable
-from hetuflow_server.store.database import Database
+from hetuflow_server.store import (
+    event_matching,
+    flow_timing,
+    limits,
+    overlaps,
+    queue,
+    schedules,
+    webhooks,
+)
+from hetuflow_server.store.database import Database, Lane
 
 # The time of a transaction is that of its beginning.
 _WHICH = "SELECT transaction_timestamp(), %(n)s::integer AS n"
@@ -113,3 +122,58 @@ async def test_a_look_that_is_over_asks_nothing(database: Database) -> None:
         pass
     with pytest.raises(RuntimeError, match="over"):
         await connection.exec_driver_sql("SELECT 1")
+
+
+_LOOKS = {
+    "rescue": queue._LOOK_FOR_RESCUE,
+    "keys": limits._NAMESPACES_WITH_KEYS,
+    "staging": overlaps._LOOK,
+    "flows": flow_timing._LOOK,
+    "deadlines of events": event_matching._DUE_IN,
+    "generation": schedules._ANY_DUE,
+    "deliveries": webhooks._ANY_DUE,
+    "events": event_matching._ANY,
+}
+_PARAMETERS = {
+    "namespaces": "ARRAY[1, 2, 3]",
+    "ahead": "interval '2 s'",
+    "left_undone": "interval '5 s'",
+}
+_BACKLOG = """
+INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id,
+                                 seq, attempt, status, held_reason, priority, fire_at, due_at, lease_ms)
+SELECT gen_random_uuid(), gen_random_uuid(), 1, 1, gen_random_uuid(), 1, gen_random_uuid(), 1, 1,
+       CASE WHEN n % 2 = 0 THEN 'held' ELSE 'pending' END, CASE WHEN n % 2 = 0 THEN 'queue' END, 500,
+       now() - n * interval '1 s', now() - n * interval '1 s', 300000 FROM generate_series(1, 5000) n"""
+
+
+def scans(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    own = [plan] if "Relation Name" in plan else []
+    return own + [one for child in plan.get("Plans", []) for one in scans(child)]
+
+
+@pytest.mark.parametrize("name", _LOOKS)
+async def test_a_look_that_was_planned_while_there_was_nothing_passes_a_backlog_by(
+    fresh_database_url: str, name: str
+) -> None:
+    numbered = _LOOKS[name].replace("%%", "%")
+    values = [value for parameter, value in _PARAMETERS.items() if f"%({parameter})s" in numbered]
+    names = [parameter for parameter in _PARAMETERS if f"%({parameter})s" in numbered]
+    for number, parameter in enumerate(names, start=1):
+        numbered = numbered.replace(f"%({parameter})s", f"${number}")
+    execute = f"EXECUTE look ({', '.join(values)})" if values else "EXECUTE look"
+    with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute("ANALYZE")
+        for command in Lane.WALKING.value:
+            connection.execute(command)
+        connection.execute(f"PREPARE look AS {numbered}".encode())
+        connection.execute(execute.encode())
+        connection.execute(_BACKLOG)
+        row = connection.execute(f"EXPLAIN (ANALYZE, FORMAT JSON) {execute}".encode()).fetchone()
+    assert row is not None
+    found = scans(row[0][0]["Plan"])
+    assert found
+    for scan in found:
+        assert scan["Node Type"] in {"Index Scan", "Index Only Scan"}, scan
+        read = (scan["Actual Rows"] + scan.get("Rows Removed by Filter", 0)) * scan["Actual Loops"]
+        assert read <= 3, scan
