@@ -39,6 +39,8 @@ _AIM_MEMORY = Aim(40, at_least=False, best=20, of_value=True)
 # With so many the latency of a real agent is measured too.
 _BESIDE = 1_000
 _POLL_MS = 30_000
+# Agents draw how much less than that they wait, lest all of them ask again together.
+_LEAST_SHARE = 0.75
 _SETTLE_SECONDS = 2.0
 _SECONDS = 120.0
 # Connections opened, or tasks reported, at a time.
@@ -75,10 +77,13 @@ class Crowd:
         self.agents = agents
         self.dealt: asyncio.Queue[tuple[float, SimulatedAgent, list[Given]]] = asyncio.Queue()
         self.refusals: list[str] = []
-        self._polling = {asyncio.create_task(self._poll(agent)) for agent in agents}
+        # As those are found who have waited and asked again for long: some have only just begun to wait.
+        self._polling = {
+            asyncio.create_task(self._poll(agent, random.uniform(0, 1) * _POLL_MS)) for agent in agents
+        }
 
     def wait_again(self, agent: SimulatedAgent) -> None:
-        self._polling.add(asyncio.create_task(self._poll(agent)))
+        self._polling.add(asyncio.create_task(self._poll(agent, _wait_ms())))
 
     async def next(self) -> tuple[float, SimulatedAgent, list[Given]]:
         async with asyncio.timeout(_SECONDS):
@@ -89,16 +94,21 @@ class Crowd:
             task.cancel()
         await asyncio.gather(*self._polling, return_exceptions=True)
 
-    async def _poll(self, agent: SimulatedAgent) -> None:
+    async def _poll(self, agent: SimulatedAgent, wait_ms: float) -> None:
         assignments: list[Given] = []
         while not assignments:
             try:
-                assignments = await agent.poll(_POLL_MS)
+                assignments = await agent.poll(int(wait_ms))
             except BenchFailed as error:
                 # As a real agent would: a server that cannot answer now is asked again.
                 self.refusals.append(str(error))
                 await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))
+            wait_ms = _wait_ms()
         self.dealt.put_nowait((time.perf_counter(), agent, assignments))
+
+
+def _wait_ms() -> float:
+    return random.uniform(_LEAST_SHARE, 1) * _POLL_MS
 
 
 @asynccontextmanager

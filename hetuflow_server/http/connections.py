@@ -29,6 +29,8 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
         if isinstance(self.cycle, Exchange):
             self.cycle.hang_up()
+            # They know each other: kept, both would wait for a collection of garbage.
+            self.cycle = None
 
     def on_headers_complete(self) -> None:
         path = self.url.partition(b"?")[0]

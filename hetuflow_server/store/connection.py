@@ -168,6 +168,8 @@ class Connection:
     def end(self) -> None:
         """Whoever kept this connection cannot reach into the transaction of the next one."""
         self._session = None
+        # The transaction knows us: as a cycle both would wait for a collection of garbage.
+        self._closing = None
 
 
 class Session:

@@ -17,6 +17,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.http.problems import answer_of
 from hetuflow_server.store.columns import Int, SmallInt, transpose
 from hetuflow_server.store.database import Connection, Database, Lane, Transaction
+from tests.support.garbage import garbage_of
 
 _BACKEND = "SELECT pg_backend_pid()"
 
@@ -337,3 +338,14 @@ async def test_a_session_is_switched_to_another_lane_only_if_none_of_it_is_left_
         assert await backend(Lane.WALKING) == walking
         assert await backend(Lane.PLANNED) == planned
     await database.stop()
+
+
+@pytest.mark.parametrize("last", [False, True])
+async def test_a_transaction_leaves_nothing_to_a_collection_of_garbage(
+    database: Database, last: bool
+) -> None:
+    with garbage_of(Transaction) as garbage:
+        async with database.transaction() as connection:
+            await connection.exec_driver_sql(_BACKEND, last=last)
+        del connection
+    assert garbage == []

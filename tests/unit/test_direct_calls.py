@@ -12,6 +12,7 @@ from uvicorn.server import ServerState
 from hetuflow_core.errors import TooLarge
 from hetuflow_server.http.connections import Connection, connections_with
 from hetuflow_server.http.direct_calls import DirectAnswer, Exchange
+from tests.support.garbage import garbage_of
 from tests.support.transports import Written
 
 MOST = 200_000
@@ -253,3 +254,20 @@ async def test_a_call_that_is_broken_off_by_the_server_leaves_no_open_connection
     await turns()
     assert task.cancelled()
     assert caller.writes == [b"closed"]
+
+
+@pytest.mark.parametrize("how", ["answered", "hung up"])
+async def test_a_call_leaves_nothing_to_a_collection_of_garbage(how: str) -> None:
+    """A thousand agents that wait would otherwise stop the server for long, again and again."""
+    echo = Echo(waits=True)
+    caller = Caller(echo)
+    with garbage_of(Exchange) as garbage:
+        if how == "hung up":
+            echo.may_answer.clear()
+        await caller.send(post(b"waits"))
+        if how == "answered":
+            await caller.send(post(b"again"))
+        else:
+            await caller.hang_up()
+            del caller
+    assert garbage == []
