@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,10 +12,42 @@ import msgspec
 import psycopg
 
 from hetuflow_server.store.claim_transitions import RESERVATION, claimed, new_tokens
-from hetuflow_server.store.columns import transpose
+from hetuflow_server.store.columns import scalars, transpose
 from hetuflow_server.store.connection import Connection
 from hetuflow_server.store.records import Claimed, NewInstance, NewTask, Recipient
 from hetuflow_server.store.work_leases import OF_NAMESPACE, lease_of_namespace
+
+# What `n` is in the statements below: the columns of a batch, or of one row, which costs PostgreSQL far less
+# than twenty arrays with one element each.
+_TASK_TYPES = {
+    **dict.fromkeys(("id", "job_id", "schedule_id", "retry_of", "backfill_id", "flow_run_id"), "uuid"),
+    **dict.fromkeys(("namespace_id", "job_version", "map_index"), "integer"),
+    **dict.fromkeys(("fire_at", "due_at", "deadline_at"), "timestamptz"),
+    **dict.fromkeys(("traceparent", "created_by", "flow_node", "flow_context"), "text"),
+    "params": "jsonb",
+    "priority": "smallint",
+}
+_INSTANCE_TYPES = {
+    **dict.fromkeys(("id", "task_id", "job_id", "schedule_id", "target_agent_id"), "uuid"),
+    **dict.fromkeys(("backfill_id", "flow_run_id"), "uuid"),
+    **dict.fromkeys(("namespace_id", "job_version", "seq", "attempt", "lease_ms", "slot"), "integer"),
+    **dict.fromkeys(("fire_at", "due_at", "deadline_at"), "timestamptz"),
+    **dict.fromkeys(("concurrency_key", "held_reason"), "text"),
+    "placement_id": "bigint",
+    "priority": "smallint",
+}
+_OF_TASK = "task."
+
+
+def _batch(types: Mapping[str, str], prefix: str = "") -> str:
+    columns = ", ".join(f"%({prefix}{name})s::{type_}[]" for name, type_ in types.items())
+    return f"unnest({columns}) AS n({', '.join(types)})"
+
+
+def _row(types: Mapping[str, str], prefix: str = "") -> str:
+    columns = ", ".join(f"%({prefix}{name})s::{type_}" for name, type_ in types.items())
+    return f"(SELECT {columns}) AS n({', '.join(types)})"
+
 
 _TASKS = """
 INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retry_of, status, params,
@@ -24,21 +56,14 @@ INSERT INTO sched_task (id, namespace_id, job_id, job_version, schedule_id, retr
 SELECT id, namespace_id, job_id, {job_version}, schedule_id, retry_of, 'pending', params, priority,
        fire_at, due_at, deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index,
        flow_context::jsonb
-FROM unnest(%(task.id)s::uuid[], %(task.namespace_id)s::integer[], %(task.job_id)s::uuid[],
-            %(task.job_version)s::integer[], %(task.schedule_id)s::uuid[], %(task.retry_of)s::uuid[],
-            %(task.params)s::jsonb[], %(task.priority)s::smallint[], %(task.fire_at)s::timestamptz[],
-            %(task.due_at)s::timestamptz[], %(task.deadline_at)s::timestamptz[], %(task.traceparent)s::text[],
-            %(task.created_by)s::text[], %(task.backfill_id)s::uuid[], %(task.flow_run_id)s::uuid[],
-            %(task.flow_node)s::text[], %(task.map_index)s::integer[], %(task.flow_context)s::text[])
-  AS n(id, namespace_id, job_id, job_version, schedule_id, retry_of, params, priority, fire_at, due_at,
-       deadline_at, traceparent, created_by, backfill_id, flow_run_id, flow_node, map_index, flow_context)
+FROM {rows}
 ON CONFLICT (id) DO NOTHING RETURNING id, created_at"""
-_NEW_TASKS = _TASKS.format(job_version="job_version")
+_NEW_TASKS = _TASKS.format(job_version="job_version", rows=_batch(_TASK_TYPES, _OF_TASK))
 # No task is without a version: if its job has changed, is disabled or gone, PostgreSQL refuses all of them.
-_NEW_RUNS = _TASKS.format(
-    job_version="""(SELECT j.version FROM sched_job j
+_RUNS_OF_NOW = """(SELECT j.version FROM sched_job j
         WHERE j.id = n.job_id AND j.version = n.job_version AND j.enabled AND j.deleted_at IS NULL)"""
-)
+_NEW_RUNS = _TASKS.format(job_version=_RUNS_OF_NOW, rows=_batch(_TASK_TYPES, _OF_TASK))
+_NEW_RUN = _TASKS.format(job_version=_RUNS_OF_NOW, rows=_row(_TASK_TYPES, _OF_TASK))
 
 # Read with the rows it is for, so that a change of it counts for all that are made afterwards.
 _LEASE = f"""
@@ -53,15 +78,7 @@ SELECT id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id
        fire_at, due_at, deadline_at, {_LEASE},
        concurrency_key, target_agent_id, backfill_id, slot, flow_run_id,
        {{begins}}
-FROM unnest(%(id)s::uuid[], %(task_id)s::uuid[], %(namespace_id)s::integer[], %(placement_id)s::bigint[],
-            %(job_id)s::uuid[], %(job_version)s::integer[], %(schedule_id)s::uuid[], %(seq)s::integer[],
-            %(attempt)s::integer[], %(priority)s::smallint[], %(fire_at)s::timestamptz[],
-            %(due_at)s::timestamptz[], %(deadline_at)s::timestamptz[], %(lease_ms)s::integer[],
-            %(concurrency_key)s::text[], %(target_agent_id)s::uuid[], %(backfill_id)s::uuid[],
-            %(held_reason)s::text[], %(slot)s::integer[], %(flow_run_id)s::uuid[])
-  AS n(id, task_id, namespace_id, placement_id, job_id, job_version, schedule_id, seq, attempt, priority,
-       fire_at, due_at, deadline_at, lease_ms, concurrency_key, target_agent_id, backfill_id, held_reason,
-       slot, flow_run_id)
+FROM {{rows}}
 WHERE {{condition}}
 ON CONFLICT (id) DO NOTHING"""
 
@@ -86,26 +103,29 @@ WITH full_key AS MATERIALIZED (
 _HELD_BY_KEY = """coalesce(n.held_reason, CASE WHEN n.due_at <= clock_timestamp() + interval '1 second'
     AND EXISTS (SELECT FROM full_key f WHERE f.namespace_id = n.namespace_id AND f.scope = n.concurrency_key)
   THEN 'key' END)"""
-_CREATE_UNKEYED = _NEW_INSTANCES.format(keys="", condition="true", **_waiting("n.held_reason"))
-_CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, condition="true", **_waiting(_HELD_BY_KEY))
+_ANY = {"condition": "true", "rows": _batch(_INSTANCE_TYPES)}
+_CREATE_UNKEYED = _NEW_INSTANCES.format(keys="", **_ANY, **_waiting("n.held_reason"))
+_CREATE_KEYED = _NEW_INSTANCES.format(keys=_FULL_KEYS, **_ANY, **_waiting(_HELD_BY_KEY))
 # Tasks and their first instances in one statement; a task that was there already gets none.
-_OF_NEW_TASKS = "n.task_id IN (SELECT id FROM task)"
-_FIRST_INSTANCES = _NEW_INSTANCES.format(keys="", condition=_OF_NEW_TASKS, **_waiting("n.held_reason"))
+_FIRST = {"keys": "", "condition": "n.task_id IN (SELECT id FROM task)"}
+_FIRST_INSTANCES = _NEW_INSTANCES.format(**_FIRST, rows=_batch(_INSTANCE_TYPES), **_waiting("n.held_reason"))
+_FIRST_INSTANCE = _NEW_INSTANCES.format(**_FIRST, rows=_row(_INSTANCE_TYPES), **_waiting("n.held_reason"))
 _CREATE = "WITH task AS ({tasks}), instance AS ({instances}) SELECT id, created_at FROM task"
 _CREATE_TASKS = _CREATE.format(tasks=_NEW_TASKS, instances=_FIRST_INSTANCES)
 _CREATE_RUNS = _CREATE.format(tasks=_NEW_RUNS, instances=_FIRST_INSTANCES)
+_CREATE_RUN = _CREATE.format(tasks=_NEW_RUN, instances=_FIRST_INSTANCE)
 
 # The same with an owner from the beginning.
-_RESERVED_INSTANCES = _NEW_INSTANCES.format(
-    keys="",
-    condition=_OF_NEW_TASKS,
+_RESERVED_INSTANCE = _NEW_INSTANCES.format(
+    **_FIRST,
+    rows=_row(_INSTANCE_TYPES),
     state="status, token, claim_no, agent_id, session_id, request_id, reserved_at, reserved_until",
     begins="""'reserved', %(token)s::uuid, 1, %(agent_id)s::uuid, %(session_id)s::uuid, %(request_id)s::uuid,
        clock_timestamp(), greatest(clock_timestamp(), due_at) + %(reservation)s::interval""",
 )
 _CREATE_RESERVED = f"""
-WITH task AS ({_NEW_RUNS}),
-instance AS ({_RESERVED_INSTANCES} RETURNING task_id, lease_ms, reserved_at, reserved_until)
+WITH task AS ({_NEW_RUN}),
+instance AS ({_RESERVED_INSTANCE} RETURNING task_id, lease_ms, reserved_at, reserved_until)
 SELECT created_at, reserved_at, lease_ms, reserved_until FROM task JOIN instance ON task_id = id"""
 
 
@@ -140,8 +160,11 @@ async def create_runs(
 
     Raises JobChanged if it is not the version, or the job may not be run.
     """
+    alone = len(tasks) == len(instances) == 1
+    statement = _CREATE_RUN if alone else _CREATE_RUNS
+    parameters = _scalars(tasks[0], instances[0]) if alone else _columns(tasks, instances)
     with _refusals():
-        return dict(await connection.exec_driver_sql(_CREATE_RUNS, _columns(tasks, instances), last=True))
+        return dict(await connection.exec_driver_sql(statement, parameters, last=True))
 
 
 async def create_reserved(
@@ -152,7 +175,7 @@ async def create_reserved(
     It takes no limits.
     """
     token = new_tokens(1)[0]
-    parameters = _columns([task], [instance])
+    parameters = _scalars(task, instance)
     parameters |= {"token": token, "reservation": RESERVATION, **recipient._asdict()}
     with _refusals():
         made = (await connection.exec_driver_sql(_CREATE_RESERVED, parameters, last=True)).one()
@@ -163,8 +186,12 @@ async def create_reserved(
 
 
 def _columns(tasks: Sequence[NewTask], instances: Sequence[NewInstance] | None = None) -> dict[str, Any]:
-    columns = {f"task.{name}": column for name, column in transpose(NewTask, tasks).items()}
+    columns = {f"{_OF_TASK}{name}": column for name, column in transpose(NewTask, tasks).items()}
     return columns if instances is None else columns | transpose(NewInstance, instances)
+
+
+def _scalars(task: NewTask, instance: NewInstance) -> dict[str, Any]:
+    return scalars(NewTask, task, _OF_TASK) | scalars(NewInstance, instance)
 
 
 @contextmanager

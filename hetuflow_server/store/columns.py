@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 import msgspec
+from psycopg.types.numeric import Int2, Int4, Int8
 
 from hetuflow_server.store.arrays import (
     Array,
@@ -47,6 +48,11 @@ def transpose(row_type: type, rows: Sequence[Any], names: tuple[str, ...] | None
     return {name: encode([value_of(row) for row in rows]) for name, value_of, encode in columns}
 
 
+def scalars(row_type: type, row: Any, prefix: str = "") -> dict[str, Any]:
+    """Return {field: its value} for a statement of one row: the same types whatever the values are."""
+    return {prefix + name: fixed(value_of(row)) for name, value_of, fixed in _values(row_type)}
+
+
 def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
     """Return these fields of a row one behind the other, as COPY takes them."""
     return b"".join([elements((value_of(row),))[0] for value_of, elements in _fields(row_type, names)])
@@ -61,6 +67,14 @@ def _columns(row_type: type) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
 @cache
 def _some_columns(row_type: type, names: tuple[str, ...]) -> list[tuple[str, Callable[[Any], Any], _Encode]]:
     return [column for column in _columns(row_type) if column[0] in names]
+
+
+@cache
+def _values(row_type: type) -> list[tuple[str, Callable[[Any], Any], Callable[[Any], Any]]]:
+    return [
+        (name, value_of, _FIXED.get(encode, _as_it_is) if isinstance(encode, type) else _plain_one)
+        for name, value_of, encode in _columns(row_type)
+    ]
 
 
 def field_names(row_type: type[Any]) -> tuple[str, ...]:
@@ -100,3 +114,25 @@ def _encoder(hint: Any) -> _Encode:
 
 def _plain(values: list[Any]) -> list[Any]:
     return [value.value if isinstance(value, Enum) else value for value in values]
+
+
+def _plain_one(value: Any) -> Any:
+    return value.value if isinstance(value, Enum) else value
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _sized(size: type[int]) -> Callable[[int | None], int | None]:
+    """The driver takes the type that a number just fits, and each would be a statement of its own."""
+    return lambda value: None if value is None else size(value)
+
+
+# By the array of the column.
+_FIXED: dict[Any, Callable[[Any], Any]] = {
+    SmallInts: _sized(Int2),
+    Ints: _sized(Int4),
+    BigInts: _sized(Int8),
+    Texts: _plain_one,
+}
