@@ -110,6 +110,15 @@ class TaskFunction(Generic[P, R]):
     def is_async(self) -> bool:
         return inspect.iscoroutinefunction(self.function)
 
+    # Read once: working them out takes as long as everything else about a call.
+    @functools.cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function).parameters
+
+    @functools.cached_property
+    def _hints(self) -> dict[str, Any]:
+        return _hints(self.function)
+
     def enqueue(self, **params: Any) -> TaskHandle[R]:
         """Have an agent run it, on the server the environment names: `HETUFLOW_URL`, `HETUFLOW_API_KEY`.
 
@@ -143,7 +152,7 @@ class TaskFunction(Generic[P, R]):
         """What the function returned, from the output of its task."""
         if output is None:
             return None  # type: ignore[return-value] # a function without a result returns None
-        hint = _hints(self.function).get("return", Any)
+        hint = self._hints.get("return", Any)
         alone = output["result"] if set(output) == {"result"} else output
         for value in (output, alone) if hint is not Any else ():
             try:
@@ -158,9 +167,9 @@ class TaskFunction(Generic[P, R]):
         arguments: dict[str, Any] = {}
         faults: list[Fault] = []
         left = dict(params)
-        hints = _hints(self.function)
+        hints = self._hints
         takes_any = False
-        for name, parameter in inspect.signature(self.function).parameters.items():
+        for name, parameter in self._parameters.items():
             hint = hints.get(name, Any)
             if hint is TaskContext:
                 arguments[name] = context
