@@ -38,6 +38,7 @@ from hetuflow_server.api.webhooks import webhooks_router
 from hetuflow_server.app.services import Services
 from hetuflow_server.http.compression import compressing
 from hetuflow_server.http.cross_origin import cross_origin
+from hetuflow_server.http.depending import resolve_one_by_one
 from hetuflow_server.http.guarding import guard_with
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
@@ -73,4 +74,5 @@ def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = 
         logging_config=None,
     )
     declare_queries(api)
+    resolve_one_by_one(api)
     return declare_keys(api)
