@@ -40,7 +40,7 @@ class Journal:
         """Begin anew with what is still of interest."""
         self.close()
         draft = self._path.with_name(self._path.name + ".new")
-        lines = _lines(wire.encode(task.state()) for task in tasks)
+        lines = _lines(task.encoded() for task in tasks)
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             _write_all(descriptor, lines)
@@ -59,7 +59,7 @@ class Journal:
 
     def intend(self, tasks: Iterable[Task]) -> None:
         """On disk when this returns; raises OSError when it cannot be."""
-        self._append(_lines(wire.encode(task.state()) for task in tasks))
+        self._append(_lines(task.encoded() for task in tasks))
         if self._descriptor is not None:
             os.fdatasync(self._descriptor)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from hetuflow_agent.keeper.proc import Identity, Stat
-from hetuflow_agent.keeper.wire import Message
+from hetuflow_agent.keeper.wire import Message, encode
 
 
 class Phase(StrEnum):
@@ -106,6 +106,8 @@ class Task:
     seen: dict[int, Stat] = field(default_factory=dict)
     # Its last state, encoded, once it is written down.
     last_words: str | None = None
+    # What every state of it begins with, encoded.
+    head: str = ""
 
     @property
     def over(self) -> bool:
@@ -123,12 +125,22 @@ class Task:
 
     def state(self) -> Message:
         """Everything the agent or the next keeper may want to know, in one message."""
+        return {**self._name(), **self.facts()}
+
+    def encoded(self) -> str:
+        """The same, without encoding twice what is true of all its states: most tasks have but two."""
+        if not self.head:
+            self.head = encode(self._name())[:-1]
+        facts = _NOTHING_YET if self.phase is Phase.WAITING else encode(self.facts())
+        return f"{self.head},{facts[1:]}"
+
+    def _name(self) -> Message:
+        return {"op": "state", "key": self.key, "marker": self.marker, "boot_id": self.boot_id}
+
+    def facts(self) -> Message:
+        """How far it is, without saying which one."""
         return {
-            "op": "state",
-            "key": self.key,
-            "marker": self.marker,
-            "phase": self.phase.value,
-            "boot_id": self.boot_id,
+            "phase": self.phase,
             "pid": self.pid,
             "start_ticks": self.start_ticks,
             "started_at": self.started_at,
@@ -136,3 +148,6 @@ class Task:
             "why": self.why,
             **self.exit,
         }
+
+
+_NOTHING_YET: Final = encode(Task("", Phase.WAITING, "", "").facts())

@@ -58,7 +58,7 @@ def _spawn(spec: Spec, outputs: list[int]) -> int:
         spec.argv,
         spec.env,
         # The keeper's own standard input is /dev/null.
-        file_actions=[(os.POSIX_SPAWN_DUP2, descriptor, n) for n, descriptor in enumerate(outputs, 1)],
+        file_actions=((os.POSIX_SPAWN_DUP2, outputs[0], 1), (os.POSIX_SPAWN_DUP2, outputs[1], 2)),
         setsid=True,
         setsigmask=(),
         setsigdef=_IGNORED_BY_PYTHON,

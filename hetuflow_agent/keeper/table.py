@@ -10,6 +10,7 @@ import heapq
 import math
 import os
 import signal
+from collections import deque
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from itertools import count
@@ -29,7 +30,6 @@ from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
 from hetuflow_agent.keeper.time_slices import TimeSlices
 from hetuflow_agent.keeper.turns import Line, News
-from hetuflow_agent.keeper.wire import encode
 
 # How often a family that is on its way out is looked at: in its grace, and after KILL.
 _LOOK_EVERY: Final = 0.05
@@ -63,6 +63,8 @@ class Table:
         # (when, order, key): look at that task then, unless its own `look_at` says otherwise by now.
         self._alarms: list[tuple[float, int, str]] = []
         self._order = count()
+        # Those that may start now, in the order they had their turn.
+        self._due: deque[Task] = deque()
         self._renewed_at = 0.0
         self.line = Line()
         self.news = News(self.line)
@@ -158,7 +160,7 @@ class Table:
             state = task.last_words
             if state is None:
                 self._identify(task)
-                state = encode(task.state())
+                state = task.encoded()
                 if task.phase is not Phase.WAITING:
                     begun.append(state)
             told.append(state)
@@ -170,24 +172,29 @@ class Table:
         """At once, though they may be told later: with us goes what nobody knows but we."""
         if self._ended:
             ended, self._ended = self._ended, []
-            words = [encode(task.state()) for task in ended]
+            words = [task.encoded() for task in ended]
             for task, last_words in zip(ended, words, strict=True):
                 task.last_words = last_words
             self._journal.note(words)
 
     def next_alarm(self) -> float:
-        return self._alarms[0][0] if self._alarms else math.inf
+        """When `run_due` has something to do; nobody is to be woken for a task that is over."""
+        if self._due:
+            return -math.inf
+        while self._alarms:
+            when, _, key = self._alarms[0]
+            if self._rings_for(key, when) is not None:
+                return when
+            heapq.heappop(self._alarms)
+        return math.inf
 
     def run_due(self, most_spawns: int) -> None:
         """Look at every task whose time has come, starting at most so many processes."""
         self._call_next()
-        while self._alarms and most_spawns > 0:
-            now = self._clock.boottime()
-            if self._alarms[0][0] > now:
-                return
+        while most_spawns > 0 and self._alarms and self._alarms[0][0] <= (now := self._clock.boottime()):
             when, _, key = heapq.heappop(self._alarms)
-            task = self._tasks.get(key)
-            if task is None or task.over or task.look_at != when:
+            task = self._rings_for(key, when)
+            if task is None:
                 continue
             task.look_at = None
             if task.phase is Phase.WAITING:
@@ -195,6 +202,16 @@ class Table:
                 most_spawns -= 1
             else:
                 self._watch(task, now)
+        while most_spawns > 0 and self._due:
+            task = self._due.popleft()
+            if task.phase is Phase.WAITING:  # else it was ended meanwhile
+                self._start(task, self._clock.boottime())
+                most_spawns -= 1
+
+    def _rings_for(self, key: str, when: float) -> Task | None:
+        """The task that an alarm is still meant for, if any."""
+        task = self._tasks.get(key)
+        return task if task is not None and task.look_at == when and not task.over else None
 
     def reap(self) -> None:
         """Wait for every child that has ended: our own and the orphans that became ours."""
@@ -221,7 +238,9 @@ class Table:
                 continue
             del self._by_pid[found.si_pid]
             task.main_gone = True
-            task.exit = _exit_of(status) | {
+            code = os.waitstatus_to_exitcode(status)
+            task.exit = {
+                "exit_code" if code >= 0 else "signal": abs(code),
                 "ended_at": now,
                 "ended_wall": wall,
                 "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 3),
@@ -235,7 +254,8 @@ class Table:
                 done.append(task)
         deserted = bool(done) and leaves_nobody(self._known_children())
         for task in done:
-            self._end(task, {**task.exit, "deserted": deserted})
+            task.exit["deserted"] = deserted
+            self._end(task, task.exit)
 
     def _known_children(self) -> Container[int]:
         others = (each.pid for each in (self.companion, self.guard) if each is not None)
@@ -294,16 +314,14 @@ class Table:
         return found
 
     def _next_look(self, task: Task, spec: Spec, started_at: float, now: float) -> float:
-        times = []
-        if spec.lease is not None:
-            times.append(self._fenced_at(task, TERM_AT))
+        when = self._fenced_at(task, TERM_AT)
         if spec.timeout is not None:
-            times.append(started_at + spec.timeout)
+            when = min(when, started_at + spec.timeout)
         if spec.output_limit is not None:
-            times.append(now + _OUTPUT_EVERY)
+            when = min(when, now + _OUTPUT_EVERY)
         if spec.memory is not None and not task.memory_in_group:
-            times.append(now + _MEMORY_EVERY)
-        return min(times, default=math.inf)
+            when = min(when, now + _MEMORY_EVERY)
+        return when
 
     def _begin_end(self, task: Task, why: str, kill_at: float) -> None:
         if task.why is None:
@@ -366,6 +384,8 @@ class Table:
             task = self._tasks.get(key)
             if task is None or task.phase is not Phase.WAITING or task.spec is None:
                 self.line.leave(key)  # ended while it waited
+            elif task.spec.at <= self._clock.boottime():
+                self._due.append(task)
             else:
                 self._look_at(task, task.spec.at)
 
@@ -381,8 +401,3 @@ class Table:
         if when != math.inf and (task.look_at is None or when < task.look_at):
             task.look_at = when
             heapq.heappush(self._alarms, (when, next(self._order), task.key))
-
-
-def _exit_of(status: int) -> dict[str, Any]:
-    code = os.waitstatus_to_exitcode(status)
-    return {"exit_code": code} if code >= 0 else {"signal": -code}

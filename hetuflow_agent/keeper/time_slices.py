@@ -41,15 +41,16 @@ class TimeSlices:
 
     def __init__(self) -> None:
         self._short = False
-        self._usual = _Attributes()
+        # What a child is given back, as the kernel is told it.
+        self._usual = ctypes.byref(_Attributes())
 
     def shorten(self) -> bool:
         """Have short turns from now on; whether that is so."""
         if os.sched_getscheduler(0) != os.SCHED_OTHER:
             return False  # somebody had other plans with us
         nice = os.getpriority(os.PRIO_PROCESS, 0)
-        self._usual = _attributes(nice, 0.0)
-        self._short = _set(0, _attributes(nice, SHORT)) and slice_of(0) == SHORT
+        self._usual = ctypes.byref(_attributes(nice, 0.0))
+        self._short = _set(0, ctypes.byref(_attributes(nice, SHORT))) and slice_of(0) == SHORT
         return self._short
 
     def restore(self, pid: int) -> None:
@@ -61,7 +62,7 @@ class TimeSlices:
 def slice_of(pid: int) -> float | None:
     """Seconds of one turn of a process; None where nobody can say."""
     found = _attributes(0, 0.0)
-    if _GET is None or _libc.syscall(_GET, pid, ctypes.byref(found), ctypes.sizeof(found), 0) != 0:
+    if _GET is None or _syscall(_GET, pid, ctypes.byref(found), ctypes.sizeof(found), 0) != 0:
         return None
     return float(found.runtime / _NANOSECONDS) or None
 
@@ -75,8 +76,8 @@ def _attributes(nice: int, seconds: float) -> _Attributes:
     )
 
 
-def _set(pid: int, attributes: _Attributes) -> bool:
-    return _SET is not None and _libc.syscall(_SET, pid, ctypes.byref(attributes), 0) == 0
+def _set(pid: int, attributes: object) -> bool:
+    return _SET is not None and _syscall(_SET, pid, attributes, 0) == 0
 
 
-_libc: Final = ctypes.CDLL(None)
+_syscall: Final = ctypes.CDLL(None).syscall

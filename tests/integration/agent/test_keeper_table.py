@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import pwd
 import signal
@@ -187,6 +189,46 @@ def test_an_intent_is_on_the_disk_before_anything_is_started(
     assert all(spec.key.encode() in written for spec in specs)
     keeping.turn()
     assert all(one.pid is not None for one in keeping.table.tasks())
+
+
+def test_nobody_is_woken_for_a_task_that_is_over(keeping: Keeping) -> None:
+    brief = keeping.begin(keeping.spec("sleep 600", timeout=50.0))
+    lasting = keeping.begin(keeping.spec("sleep 600", timeout=100.0))
+    assert brief.pid is not None
+    assert brief.started_at is not None
+    assert lasting.started_at is not None
+    assert keeping.table.next_alarm() == brief.started_at + 50.0
+    os.kill(brief.pid, signal.SIGKILL)
+    keeping.until(lambda: brief.over)
+    assert keeping.table.next_alarm() == lasting.started_at + 100.0
+    keeping.table.stop(lasting.key, 0.0, "cancelled")
+    keeping.until(lambda: lasting.over)
+    assert keeping.table.next_alarm() == math.inf
+
+
+def test_what_has_a_slot_and_is_due_is_started_at_once_unless_it_was_ended_meanwhile(
+    keeping: Keeping,
+) -> None:
+    table = keeping.table
+    specs = [keeping.spec("sleep 600", counted=True, at=keeping.clock.boottime()) for _ in range(3)]
+    table.accept(specs)
+    table.run_due(1)
+    assert table.next_alarm() < keeping.clock.boottime()  # two could begin, and have not
+    table.stop(specs[1].key, 0.0, "cancelled")
+    table.run_due(4)
+    tasks = {one.key: one for one in table.tasks()}
+    assert [tasks[spec.key].pid is not None for spec in specs] == [True, False, True]
+    assert tasks[specs[1].key].exit == {"started": False}
+    assert table.next_alarm() == math.inf
+
+
+def test_a_state_that_is_encoded_says_what_the_state_says() -> None:
+    task = Task("a-key", Phase.WAITING, "M=\udcff", boot_id())
+    assert json.loads(task.encoded()) == task.state()
+    task.phase, task.pid, task.started_at, task.started_wall = Phase.RUNNING, 7, 1.5, 2.5
+    assert json.loads(task.encoded()) == task.state()
+    task.phase, task.why, task.exit = Phase.ENDED, "cancelled", {"signal": 9, "ended_at": 3.5}
+    assert json.loads(task.encoded()) == task.state()
 
 
 def test_half_a_line_that_a_full_disk_has_taken_spoils_no_other(
