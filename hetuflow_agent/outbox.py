@@ -27,7 +27,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.outbox"
 _MOST_ANSWERS: Final = 500
 
 
-class JournalEntry(msgspec.Struct, frozen=True):
+class JournalEntry(msgspec.Struct, frozen=True, tag="claim", omit_defaults=True):
     """A claim under way; `started` once work began that only this process could tell the end of."""
 
     assignment: Assignment
@@ -35,22 +35,11 @@ class JournalEntry(msgspec.Struct, frozen=True):
     started: bool = False
 
 
-class Finished(msgspec.Struct, frozen=True):
-    """A result on disk; `taken` once the server has answered it and only its log is still to be shipped."""
+class Finished(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
+    """A result on disk; `taken` once the server has answered it and only its log is still to be shipped.
 
-    finish: Finish
-    directory: str
-    taken: bool = False
-
-
-class _Noted(msgspec.Struct, frozen=True, tag="claim", omit_defaults=True):
-    assignment: Assignment
-    directory: str
-    started: bool = False
-
-
-class _Ended(msgspec.Struct, frozen=True, tag="result", omit_defaults=True):
-    """It takes the place of the claim's line of the journal."""
+    It takes the place of the claim's line of the journal.
+    """
 
     finish: Finish
     directory: str
@@ -75,7 +64,7 @@ class _Answered(msgspec.Struct, frozen=True, tag="answer"):
     answer: Acknowledgement
 
 
-_Record = _Noted | _Ended | _Dropped | _Taken | _Removed | _Answered
+_Record = JournalEntry | Finished | _Dropped | _Taken | _Removed | _Answered
 _decoder: Final = msgspec.json.Decoder(_Record)
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -108,7 +97,7 @@ class Outbox:
 
     async def note(self, entry: JournalEntry) -> None:
         """Write or complete a claim's line of the journal."""
-        self._write(_Noted(entry.assignment, entry.directory, entry.started))
+        self._write(entry)
 
     async def forget(self, token: UUID) -> None:
         """A claim that came to nothing."""
@@ -116,7 +105,7 @@ class Outbox:
 
     async def put(self, finish: Finish, directory: str) -> None:
         """Keep a result; on disk when this returns. It takes the place of the claim's line of the journal."""
-        await self._put(_Ended(finish, directory))
+        await self._put(Finished(finish, directory))
 
     async def mark_taken(self, tokens: Sequence[UUID]) -> None:
         """The server has answered these results; they stay until their logs are shipped."""
@@ -158,11 +147,11 @@ class Outbox:
 
     def _apply(self, record: _Record) -> None:
         match record:
-            case _Noted(assignment, directory, started):
-                self._claims[assignment.token] = JournalEntry(assignment, directory, started)
-            case _Ended(finish, directory, taken):
-                self._claims.pop(finish.token, None)
-                self._finished[finish.token] = Finished(finish, directory, taken)
+            case JournalEntry():
+                self._claims[record.assignment.token] = record
+            case Finished():
+                self._claims.pop(record.finish.token, None)
+                self._finished[record.finish.token] = record
             case _Dropped(token):
                 self._claims.pop(token, None)
             case _Taken(tokens):
@@ -185,9 +174,9 @@ class Outbox:
     def _live(self) -> Iterator[bytes]:
         """Everything that is still of interest."""
         for entry in self._claims.values():
-            yield _encode(_Noted(entry.assignment, entry.directory, entry.started))
+            yield _encode(entry)
         for found in self._finished.values():
-            yield _encode(_Ended(found.finish, found.directory, found.taken))
+            yield _encode(found)
         for answer in self._answers.values():
             yield _encode(_Answered(answer))
 

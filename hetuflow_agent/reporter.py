@@ -107,8 +107,10 @@ class Reporter:
         self._answered: list[UUID] = []
         self._clearing: asyncio.Task[None] | None = None
         self._most = MOST_PER_REQUEST
-        # Of each lane: set when nothing is gained by waiting for more reports.
+        # Of each lane: set when nothing is gained by waiting for more reports, or nobody waits.
         self._together = {lane: asyncio.Event() for lane in _Lane}
+        for together in self._together.values():
+            together.set()
         self._backoff = Backoff(rng, longest=5.0)
         self._stopping = asyncio.Event()
         self._lanes = [
@@ -246,10 +248,13 @@ class Reporter:
             return
         seconds = company(self._took, errand.ends_per_second())
         if seconds > 0:
-            self._together[lane].clear()
-            with suppress(TimeoutError):
+            together = self._together[lane]
+            together.clear()
+            try:
                 async with asyncio.timeout(seconds):
-                    await self._together[lane].wait()
+                    await together.wait()
+            except TimeoutError:
+                together.set()
 
     def _note_company(self) -> None:
         for lane, together in self._together.items():

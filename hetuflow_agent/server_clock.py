@@ -59,8 +59,8 @@ class ServerClock:
         self._clock = clock
         self._lock = threading.Lock()
         self._samples: deque[Sample] = deque(maxlen=_SAMPLES)
-        # What was found last, and until when that holds.
-        self._found: tuple[Sample, float] | None = None
+        # What was found last, and until when that holds: server time minus boottime, and that at least.
+        self._found: tuple[float, float] | None = None
         self._found_until = 0.0
 
     def learn(self, sent: float, received: float, server_ms: int) -> None:
@@ -75,36 +75,32 @@ class ServerClock:
 
     def ms_at(self, boottime: float) -> int:
         """Epoch milliseconds at the server when this machine's boottime is (or was) that."""
-        return int((boottime + self._offset()) * 1000)
+        return int((boottime + self._offsets()[0]) * 1000)
 
     def boottime_of(self, server_ms: int) -> float:
         """When this machine's boottime will be (or was) at `server_ms` of the server."""
-        return server_ms / 1000 - self._offset()
+        return server_ms / 1000 - self._offsets()[0]
 
     def boottime_reaching(self, server_ms: int) -> float:
         """The boottime from which on it is `server_ms` or later at the server, for certain."""
-        found = self._look(self._clock.boottime())
-        return server_ms / 1000 - (self._offset() if found is None else found[1])
+        return server_ms / 1000 - self._offsets()[1]
 
-    def _offset(self) -> float:
+    def _offsets(self) -> tuple[float, float]:
+        """By the best sample, and at least; the same for a moment, in which little drifts."""
         now = self._clock.boottime()
-        found = self._look(now)
-        if found is None:
-            return self._clock.now().timestamp() - now
-        chosen, least = found
-        return max(chosen.offset, least)
-
-    def _look(self, now: float) -> tuple[Sample, float] | None:
-        """The best sample and the least the offset can be; the same for a moment, in which little drifts."""
-        if now < self._found_until:
+        if self._found is not None and now < self._found_until:
             return self._found
         with self._lock:
             # As of the end of that moment, when less is certain.
             until = now + _MOMENT
             chosen = best(self._samples, until)
-            self._found = None if chosen is None else (chosen, _least_offset(self._samples, until))
+            if chosen is None:
+                wall = self._clock.now().timestamp() - now
+                return wall, wall
+            least = _least_offset(self._samples, until)
+            found = self._found = (max(chosen.offset, least), least)
             self._found_until = until
-            return self._found
+            return found
 
 
 def _least_offset(samples: deque[Sample], now: float) -> float:

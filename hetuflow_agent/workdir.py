@@ -41,7 +41,9 @@ _PLENTY_FILES: Final = 100_000
 # Asked for each slot that is free: a disk does not fill up by 32 MiB unseen within this.
 _LOOK_EVERY: Final = 0.05
 
-STREAMS: Final = ("stdout", "stderr")
+STDOUT: Final = "stdout"
+STDERR: Final = "stderr"
+STREAMS: Final = (STDOUT, STDERR)
 # To what one knows the name of; nobody else may look around or change anything.
 _PASSABLE: Final = 0o711
 WORK: Final = "work"
@@ -167,9 +169,9 @@ class DataDirectory:
     def spare(self) -> Path:
         return self.root / "spare"
 
-    def claim(self, instance_id: UUID, token: UUID) -> ClaimDirectory:
+    def claim(self, instance_id: UUID | str, token: UUID) -> ClaimDirectory:
         """Of this claim alone: a claim that PostgreSQL forgot in a crash is made again under its number."""
-        return ClaimDirectory(f"{self._instances}/{instance_id}-{token.hex[:8]}")
+        return ClaimDirectory(f"{self._instances}/{instance_id}-{token.int >> 96:08x}")
 
     async def start(self) -> None:
         make_private(self.root)

@@ -12,7 +12,7 @@ import zstandard
 from hetuflow_agent.logs.holes import STEP, punch, roll_on
 from hetuflow_agent.logs.masking import REACH, Masking
 from hetuflow_agent.remains import Remains
-from hetuflow_agent.workdir import STREAMS, ClaimDirectory
+from hetuflow_agent.workdir import STDERR, STDOUT, STREAMS, ClaimDirectory
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -115,7 +115,6 @@ class ClaimLog:
     token: UUID
     directory: ClaimDirectory
     masking: Masking = field(default_factory=Masking)
-    streams: dict[str, StreamTail] = field(init=False)
     taken: bool = False
     failed: bool = False
     remains: Remains | None = None
@@ -125,27 +124,37 @@ class ClaimLog:
     resting: bool = False
     # Of a daemon: what was shipped is given back to the disk by steps of this many bytes.
     rolling_step: int | None = None
+    # It has ended and nothing was ever written.
+    wordless: bool = field(default=False, init=False)
+    _streams: dict[str, StreamTail] | None = field(default=None, init=False)
 
-    def __post_init__(self) -> None:
-        self.streams = {name: StreamTail(name, self.directory.at(name), self.masking) for name in STREAMS}
-        if self.rolling_step is not None:
-            for stream in self.streams.values():
-                stream.rolling, stream.step = True, self.rolling_step
+    @property
+    def streams(self) -> dict[str, StreamTail]:
+        """By name. Not made before somebody asks: of most short work nobody does."""
+        if self._streams is None:
+            end = 0 if self.wordless else None
+            self._streams = {
+                name: StreamTail(name, self.directory.at(name), self.masking, end=end) for name in STREAMS
+            }
+            if self.rolling_step is not None:
+                for stream in self._streams.values():
+                    stream.rolling, stream.step = True, self.rolling_step
+        return self._streams
 
     @property
     def drained(self) -> bool:
-        return all(stream.drained for stream in self.streams.values())
-
-    @property
-    def wordless(self) -> bool:
-        """Whether it has ended and nothing was ever written."""
-        return self.remains is not None and all(self.remains.sizes.get(name) == 0 for name in self.streams)
+        if self._streams is None:
+            return self.wordless
+        return all(stream.drained for stream in self._streams.values())
 
     def close(self) -> None:
         self.resting = False
         sizes = {} if self.remains is None else self.remains.sizes
-        for name, stream in self.streams.items():
-            stream.close(sizes.get(name))
+        # Nobody asks for its streams then, unless somebody has.
+        self.wordless = sizes.get(STDOUT) == 0 and sizes.get(STDERR) == 0
+        if self._streams is not None or not self.wordless:
+            for name, stream in self.streams.items():
+                stream.close(sizes.get(name))
 
     def unveil(self, masking: Masking) -> None:
         self.masking = masking

@@ -9,6 +9,7 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from hetuflow_agent.keeper.record import Phase, Why
 from hetuflow_agent.keeper.wire import Message
@@ -16,11 +17,11 @@ from hetuflow_agent.keeper.wire import Message
 TOO_MUCH_OUTPUT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."
 
 
-@dataclass(slots=True)
-class Command:
+class Command(msgspec.Struct, tag_field="op", tag="spawn", omit_defaults=True):
     """`key` names it for good: the same one twice is one process.
 
-    Durations are seconds, `at` and `renewed_at` seconds of boottime.
+    It is sent as it is, without what the keeper takes for granted too. Durations are seconds, `at` and
+    `renewed_at` seconds of boottime.
     """
 
     key: UUID
@@ -49,32 +50,9 @@ class Command:
     # Whether it takes one of our slots, and waits at the keeper while there is none.
     counted: bool = False
 
-    def message(self, *, rolls: bool = True) -> Message:
-        """`rolls`: the keeper knows rolling logs; to one that does not such a log has no limit."""
-        message = {
-            "op": "spawn",
-            "key": str(self.key),
-            "argv": list(self.argv),
-            "cwd": str(self.cwd),
-            "env": dict(self.env),
-            "stdout": self.stdout,
-            "stderr": self.stderr,
-            "marker": self.marker,
-            "at": self.at,
-            "timeout": self.timeout,
-            "kill_grace": self.kill_grace,
-            "lease": self.lease,
-            "renewed_at": self.renewed_at,
-            "output_limit": self.output_limit if rolls or not self.rolling else None,
-            "memory": self.memory,
-            "cpu": self.cpu,
-            "nice": self.nice,
-            "user": self.user,
-        }
-        if self.rolling and rolls:
-            message["rolling"] = True
-        # A keeper of an earlier version that still runs something knows nothing of slots.
-        return message | {"counted": True} if self.counted else message
+    def for_a_keeper_without_rolling_logs(self) -> Command:
+        """To one of an earlier version, that still runs something, such a log has no limit."""
+        return structs.replace(self, rolling=False, output_limit=None) if self.rolling else self
 
 
 @dataclass(frozen=True, slots=True)

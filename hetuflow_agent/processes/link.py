@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ import structlog
 
 from hetuflow_agent.keeper import wire
 from hetuflow_agent.keeper.cgroups import NO_CGROUPS
+from hetuflow_agent.processes.command import Command
 from hetuflow_core.errors import HostBlocked
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
@@ -91,9 +92,9 @@ class KeeperLink:
             f"The keeper process cannot be started: see {self._folder / wire.LOG_NAME} for why."
         )
 
-    def send(self, messages: Sequence[wire.Message]) -> None:
+    def send(self, messages: Sequence[wire.Message | Command]) -> None:
         if self._streams is not None:
-            self._streams[1].write(_pack(messages))
+            self._streams[1].write(packed(messages))
 
     async def receive(self) -> list[wire.Message] | None:
         """The next messages; None when the keeper has gone."""
@@ -241,12 +242,17 @@ class KeeperLink:
             client.close()
 
 
-def _pack(messages: Sequence[wire.Message]) -> bytes:
+def packed(messages: Sequence[wire.Message | Command]) -> bytes:
     """As the keeper would, at a fraction of the cost."""
     try:
-        return wire.framed(msgspec.json.encode(messages))
+        return wire.framed(msgspec.json.encode(messages, enc_hook=_plain))
     except UnicodeEncodeError:  # half of a character, out of a path or a variable
-        return wire.pack(messages)
+        return wire.pack(msgspec.to_builtins(messages, enc_hook=_plain))
+
+
+def _plain(part: object) -> str | dict[object, object]:
+    """What executors may have put into a command that JSON has no word for."""
+    return dict(part) if isinstance(part, Mapping) else str(part)
 
 
 def _unpack(body: bytes) -> Any:

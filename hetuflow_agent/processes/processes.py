@@ -39,7 +39,7 @@ _UNWANTED: Final = "unwanted"
 class Child:
     """One command at the keeper."""
 
-    def __init__(self, key: UUID, processes: Processes, request: Message | None = None) -> None:
+    def __init__(self, key: UUID, processes: Processes, request: Command | None = None) -> None:
         self.key = key
         self.name = str(key)
         self.pid: int | None = None
@@ -68,12 +68,13 @@ class Child:
 
     def hear(self, state: Message, boot_id: str) -> None:
         """Apply what the keeper says."""
+        phase = state["phase"]
         self.request = None
         self.pid = state["pid"]
-        self.running = state["phase"] == Phase.RUNNING
+        self.running = phase == Phase.RUNNING
         self.started = instant_of(state, "started", boot_id)
         self.ended = instant_of(state, "ended", boot_id)
-        if state["phase"] in OVER and not self.exit.done():
+        if phase in OVER and not self.exit.done():
             self.exit.set_result(exit_of(state))
         self.on_news()
 
@@ -106,7 +107,7 @@ class Processes:
         # Known to the keeper since before we came, and nobody's yet.
         self._unclaimed: dict[str, Message] = {}
         self._boot_id = ""
-        self._outgoing: list[Message] = []
+        self._outgoing: list[Message | Command] = []
         # What the keeper need not remember, as soon as it is told anything else, or in a moment.
         self._forgotten: list[str] = []
         self._forgetting: asyncio.TimerHandle | None = None
@@ -153,7 +154,7 @@ class Processes:
 
     def spawn(self, command: Command) -> Child:
         """Hand it over; what comes of it is told by the child."""
-        request = command.message(rolls=self._rolls)
+        request = command if self._rolls else command.for_a_keeper_without_rolling_logs()
         child = Child(command.key, self, request)
         self._children[child.name] = child
         self.say(request)
@@ -165,7 +166,7 @@ class Processes:
         if state is None:
             return None
         child = Child(key, self)
-        self._children[str(key)] = child
+        self._children[child.name] = child
         child.hear(state, self._boot_id)
         return child
 
@@ -199,7 +200,7 @@ class Processes:
         """Pass on when the last successful heartbeat was sent, and what it did not renew; from any thread."""
         self._link.renew(sent_at, [str(key) for key in stop])
 
-    def say(self, message: Message) -> None:
+    def say(self, message: Message | Command) -> None:
         """Have it sent, together with what else is said in this round of the event loop."""
         self._outgoing.append(message)
         self._plan_flush()

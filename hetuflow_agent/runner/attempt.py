@@ -146,10 +146,13 @@ class Attempt(Course):
     async def _get_ready(self) -> bool:
         """Whether everything is there that its work needs."""
         try:
-            await prepare(self)
-            await journal(self)
-            await bring_inputs(self)
-            await bring_secrets(self)
+            if not self.resumed:
+                await prepare(self)
+                await journal(self)
+                if self.assignment.run.inputs:
+                    await bring_inputs(self)
+            if self.assignment.run.secrets:
+                await bring_secrets(self)
         except (OSError, HostBlocked) as error:
             self.log.error("The work directory cannot be prepared; the work goes back.", error=str(error))  # noqa: TRY400  the traceback adds nothing
             await give_back(self)

@@ -14,20 +14,19 @@ from hetuflow_core.messages import Held
 class Claims:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._held: dict[UUID, Held] = {}
-        self._leases: dict[UUID, float] = {}
+        # With the lease in seconds, where it is known.
+        self._held: dict[UUID, tuple[Held, float | None]] = {}
 
     def hold(self, instance_id: UUID, token: UUID, lease: float | None = None) -> None:
         """`lease` in seconds, where it is still known."""
         with self._lock:
-            self._held[token] = Held(instance_id, token)
-            if lease is not None:
-                self._leases[token] = lease
+            if lease is None and token in self._held:
+                lease = self._held[token][1]
+            self._held[token] = (Held(instance_id, token), lease)
 
     def let_go(self, token: UUID) -> None:
         with self._lock:
             self._held.pop(token, None)
-            self._leases.pop(token, None)
 
     def holds(self, token: UUID) -> bool:
         with self._lock:
@@ -36,7 +35,8 @@ class Claims:
     def snapshot(self) -> tuple[list[Held], float | None]:
         """All claims, and the shortest lease among them in seconds."""
         with self._lock:
-            return list(self._held.values()), min(self._leases.values(), default=None)
+            leases = (lease for _, lease in self._held.values() if lease is not None)
+            return [held for held, _ in self._held.values()], min(leases, default=None)
 
     def __len__(self) -> int:
         with self._lock:

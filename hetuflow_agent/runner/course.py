@@ -44,7 +44,8 @@ class Course:
         self.workshop = workshop
         self.slots = slots
         self.clock = workshop.clock
-        self.directory = folder or workshop.data.claim(assignment.instance_id, assignment.token)
+        self.instance = str(assignment.instance_id)
+        self.directory = folder or workshop.data.claim(self.instance, assignment.token)
         self.resumed = folder is not None
         # Of the folder, if it was there before.
         self.seal = BROKEN
@@ -70,14 +71,14 @@ class Course:
         self.nudge = asyncio.Event()
         self.waits = Waits.HERE if child is not None else self._where_to_wait()
         if child is None:
-            slots.enter(assignment.token, self.nudge.set, self.waits)
+            slots.enter(self, self.nudge.set, self.waits)
         else:
-            slots.occupy(assignment.token)
+            slots.occupy(self)
 
     @property
     def log(self) -> structlog.stdlib.BoundLogger:
         """Made when there is something to say: of most work there is not."""
-        return log.bind(instance_id=str(self.assignment.instance_id), job=self.assignment.job)
+        return log.bind(instance_id=self.instance, job=self.assignment.job)
 
     @property
     def lease(self) -> float:
@@ -125,15 +126,16 @@ class Course:
 
     async def turn(self, patience: float) -> bool:
         """Whether there is a slot for it, waiting so long for one."""
+        if self.slots.holds(self):
+            return True
         loop = asyncio.get_running_loop()
-        token, deadline = self.assignment.token, loop.time() + patience
-        if not self.slots.holds(token):
-            alarm = loop.call_at(deadline, self.nudge.set)
-            while not (self.slots.holds(token) or self.asked_to_end() or loop.time() >= deadline):
-                self.nudge.clear()
-                await self.nudge.wait()
-            alarm.cancel()
-        return self.slots.holds(token)
+        deadline = loop.time() + patience
+        alarm = loop.call_at(deadline, self.nudge.set)
+        while not (self.slots.holds(self) or self.asked_to_end() or loop.time() >= deadline):
+            self.nudge.clear()
+            await self.nudge.wait()
+        alarm.cancel()
+        return self.slots.holds(self)
 
     def _where_to_wait(self) -> Waits:
         executor = self.workshop.executors.get(executor_name(self.assignment.run))

@@ -26,7 +26,9 @@ async def record(course: Course, verdict: Verdict | None) -> None:
         return
     assignment, workshop = course.assignment, course.workshop
     remains = remains_of(course.directory, course.seal) if course.deserted else None
-    verdict, output = await _collect(course, verdict, remains)
+    output = None
+    if course.started_at is not None:
+        verdict, output = await _collect(course, verdict, remains)
     ended = course.server_ms(course.child.ended if course.child is not None else None)
     finish = Finish(
         instance_id=assignment.instance_id,
@@ -78,18 +80,18 @@ async def _collect(
     course: Course, verdict: Verdict, remains: Remains | None
 ) -> tuple[Verdict, dict[str, Any] | None]:
     """What the work has left behind besides its log."""
-    if course.started_at is None:
-        return verdict, None
     output = None
     # A way to a thread and back costs more than the look that most work needs.
     if remains is None or remains.sizes.get(OUTPUT) != 0:
         verdict, output = await asyncio.to_thread(collect_output, verdict, course.directory.output)
-    return await _take_outputs(course, verdict), output
+    if course.assignment.run.outputs:
+        verdict = await _take_outputs(course, verdict)
+    return verdict, output
 
 
 async def _take_outputs(course: Course, verdict: Verdict) -> Verdict:
     carrier, good = course.workshop.carrier, verdict.status is InstanceStatus.SUCCEEDED
-    if carrier is None or not course.assignment.run.outputs:
+    if carrier is None:
         return verdict
     try:
         await carrier.take_outputs(course.assignment, course.cwd, required=good)

@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -59,8 +60,8 @@ class Runner:
         self._on_stop = on_stop
         self._lock = threading.Lock()
         self._attempts: dict[UUID, Attempt] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._worked: set[UUID] = set()
+        self._tasks: dict[Attempt, asyncio.Task[None]] = {}
+        self._worked: set[Attempt] = set()
         self._stopping = False
         self._takes_work = True
         self._on_slot_free: list[Callable[[], None]] = []
@@ -78,7 +79,7 @@ class Runner:
                     attempt.recall()
             if self._tasks:
                 log.info("Waiting for tasks to end.", count=len(self._tasks))
-                await asyncio.wait(self._tasks)
+                await asyncio.wait(self._tasks.values())
             return
         for attempt in self.attempts():
             if self._on_stop is OnStop.LEAVE:
@@ -256,30 +257,35 @@ class Runner:
         token = assignment.token
         with self._lock:
             self._attempts[token] = attempt
-        attempt.on_worked = lambda: self._note_worked(attempt)
+        attempt.on_worked = partial(self._note_worked, attempt)
         self._workshop.claims.hold(assignment.instance_id, token, attempt.lease)
         # A context of its own: what the poller binds to its log lines is not the attempt's.
-        task = asyncio.create_task(
-            attempt.run(), name=f"attempt {assignment.instance_id}", context=contextvars.Context()
+        self._tasks[attempt] = asyncio.create_task(
+            self._see_through(attempt),
+            name=f"attempt {attempt.directory.name}",
+            context=contextvars.Context(),
         )
-        self._tasks.add(task)
-        task.add_done_callback(lambda done: self._note_end(token, done))
+
+    async def _see_through(self, attempt: Attempt) -> None:
+        try:
+            await attempt.run()
+        except Exception:
+            log.exception("An attempt could not be brought to its end.")
+        finally:
+            self._note_end(attempt)
 
     def _note_worked(self, attempt: Attempt) -> None:
-        token = attempt.assignment.token
-        self._worked.add(token)
-        self._slots.leave(token)
+        self._worked.add(attempt)
+        self._slots.leave(attempt)
         self._slots.pace.note_end(self._workshop.clock.boottime(), attempt.lasted())
         self._tell_slot_free()
 
-    def _note_end(self, token: UUID, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+    def _note_end(self, attempt: Attempt) -> None:
+        del self._tasks[attempt]
         with self._lock:
-            self._attempts.pop(token, None)
-        self._worked.discard(token)
-        self._slots.leave(token)
-        if not task.cancelled() and task.exception() is not None:
-            log.error("An attempt could not be brought to its end.", exc_info=task.exception())
+            self._attempts.pop(attempt.assignment.token, None)
+        self._worked.discard(attempt)
+        self._slots.leave(attempt)
         self._tell_slot_free()
 
     def _tell_slot_free(self) -> None:
@@ -288,7 +294,7 @@ class Runner:
 
     async def _wait(self, seconds: float) -> None:
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+            await asyncio.wait(self._tasks.values(), timeout=seconds)
 
 
 def _no_longer_ours(

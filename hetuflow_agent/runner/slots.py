@@ -8,10 +8,9 @@ keeper knows nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from enum import Enum, auto
 from typing import Final
-from uuid import UUID
 
 # Of how long it takes to get work ready: once to ask for it, once to have its start committed, and some air.
 _HORIZON: Final = 2.5
@@ -85,16 +84,19 @@ class Waits(Enum):
 
 
 class Slots:
-    """A slot is had from the moment there is one, also by work that is not due yet."""
+    """A slot is had from the moment there is one, also by work that is not due yet.
+
+    Who has one is known by identity or by whatever names it, as long as that is hashable.
+    """
 
     def __init__(self, count: int) -> None:
         self.pace = Pace()
         self._count = count
-        self._holders: set[UUID] = set()
+        self._holders: set[Hashable] = set()
         # Of them, those whose work is not the keeper's.
-        self._own: set[UUID] = set()
+        self._own: set[Hashable] = set()
         # In the order they came: how to call them, and whether they may wait at the keeper.
-        self._line: dict[UUID, tuple[Callable[[], None], Waits]] = {}
+        self._line: dict[Hashable, tuple[Callable[[], None], Waits]] = {}
 
     @property
     def count(self) -> int:
@@ -108,32 +110,32 @@ class Slots:
         self._count = count
         self._call_next()
 
-    def enter(self, token: UUID, on_turn: Callable[[], None], waits: Waits = Waits.HERE) -> None:
+    def enter(self, who: Hashable, on_turn: Callable[[], None], waits: Waits = Waits.HERE) -> None:
         """Have a slot, or stand in line and be called when there is one."""
-        self._line[token] = (on_turn, waits)
+        self._line[who] = (on_turn, waits)
         self._call_next()
 
-    def occupy(self, token: UUID) -> None:
+    def occupy(self, who: Hashable) -> None:
         """Of what works already, whether there is a slot for it or not."""
-        self._holders.add(token)
+        self._holders.add(who)
 
-    def holds(self, token: UUID) -> bool:
-        return token in self._holders
+    def holds(self, who: Hashable) -> bool:
+        return who in self._holders
 
-    def leave(self, token: UUID) -> None:
-        self._line.pop(token, None)
-        self._holders.discard(token)
-        self._own.discard(token)
+    def leave(self, who: Hashable) -> None:
+        self._line.pop(who, None)
+        self._holders.discard(who)
+        self._own.discard(who)
         self._call_next()
 
     def _call_next(self) -> None:
         while self._line:
-            token = next(iter(self._line))
-            call, waits = self._line[token]
+            who = next(iter(self._line))
+            call, waits = self._line[who]
             if len(self._holders) >= self._count and (self._own or waits is not Waits.AT_KEEPER):
                 return
-            del self._line[token]
-            self._holders.add(token)
+            del self._line[who]
+            self._holders.add(who)
             if waits is Waits.HERE:
-                self._own.add(token)
+                self._own.add(who)
             call()

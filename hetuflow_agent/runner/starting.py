@@ -28,37 +28,33 @@ _COMMIT_AHEAD: Final = 1.0
 
 async def prepare(course: Course) -> None:
     workshop = course.workshop
-    if not course.resumed:
-        seal = workshop.spares.take(course.directory)
-        if seal is None:
-            await workshop.data.make(course.directory)
-        else:
-            course.seal = seal
-        workshop.shipper.follow(
-            course.assignment.instance_id,
-            course.assignment.token,
-            course.directory,
-            veiled=bool(course.assignment.run.secrets),
-            resting=course.waits is not Waits.HERE,
-            rolling=course.assignment.slot is not None,
-        )
+    seal = workshop.spares.take(course.directory)
+    if seal is None:
+        await workshop.data.make(course.directory)
+    else:
+        course.seal = seal
+    workshop.shipper.follow(
+        course.assignment.instance_id,
+        course.assignment.token,
+        course.directory,
+        veiled=bool(course.assignment.run.secrets),
+        resting=course.waits is not Waits.HERE,
+        rolling=course.assignment.slot is not None,
+    )
 
 
 async def journal(course: Course) -> None:
-    if not course.resumed:
-        await course.workshop.outbox.note(course.entry())
+    await course.workshop.outbox.note(course.entry())
 
 
 async def bring_inputs(course: Course) -> None:
     carrier = course.workshop.carrier
-    if carrier is not None and course.assignment.run.inputs and not course.resumed:
+    if carrier is not None:
         await carrier.bring_inputs(course.assignment, course.cwd)
 
 
 async def bring_secrets(course: Course) -> None:
     """Into memory, before the start: the due instant waits for nobody."""
-    if not course.assignment.run.secrets:
-        return
     room = course.workshop.secrets
     if room is None:
         raise SecretFault("This agent has nobody to ask for secrets.")
@@ -67,29 +63,29 @@ async def bring_secrets(course: Course) -> None:
 
 async def may_finish_directly(course: Course) -> bool:
     """Whether it may begin as it is reserved: brief work in the agent that was due when it was claimed."""
-    if (
-        course.resumed
-        or course.workshop.server_clock.boottime_reaching(course.assignment.due_at) > course.came_at
-    ):
-        return False
     executor = course.workshop.executors.get(executor_name(course.assignment.run))
+    if course.resumed or executor is None or executor.kept:
+        return False
+    if course.workshop.server_clock.boottime_reaching(course.assignment.due_at) > course.came_at:
+        return False
     try:
-        return executor is not None and await executor.is_brief(course.assignment)
+        return await executor.is_brief(course.assignment)
     except (HetuflowError, SpawnFailed):
         return False  # told when it is to begin
 
 
 async def start(course: Course) -> bool:
     """Whether the server lets us run it."""
-    due = course.workshop.server_clock.boottime_reaching(course.assignment.due_at)
-    await course.until(due - _COMMIT_AHEAD)
+    if not course.came_due:
+        due = course.workshop.server_clock.boottime_reaching(course.assignment.due_at)
+        await course.until(due - _COMMIT_AHEAD)
     return not course.asked_to_end() and await commit_start(course) and not course.asked_to_end()
 
 
 async def commit_start(course: Course) -> bool:
     """Ask until there is an answer: after one that was lost only the server knows what holds."""
     assignment, workshop = course.assignment, course.workshop
-    backoff = Backoff(workshop.rng, longest=2.0)
+    backoff: Backoff | None = None
     while not course.asked_to_end():
         sent = course.clock.boottime()
         course.start_sent = True
@@ -102,6 +98,7 @@ async def commit_start(course: Course) -> bool:
             if course.clock.boottime() > reserved_until + course.lease:
                 course.log.warning("A start could not be committed in time.", error=error.message)
                 return False
+            backoff = backoff or Backoff(workshop.rng, longest=2.0)
             wait = backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
             await course.until(course.clock.boottime() + wait)
             continue
@@ -193,7 +190,7 @@ def _command(course: Course, plan: Plan) -> Command:
         env=plan.env,
         stdout=directory.at("stdout"),
         stderr=directory.at("stderr"),
-        marker=marker_of(assignment.instance_id),
+        marker=marker_of(course.instance),
         at=course.workshop.server_clock.boottime_reaching(assignment.due_at),
         timeout=None if assignment.timeout_ms is None else assignment.timeout_ms / 1000,
         kill_grace=assignment.kill_grace_ms / 1000,

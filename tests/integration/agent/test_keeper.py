@@ -33,6 +33,7 @@ from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
 from hetuflow_agent.keeper.turns import IN_A_BURST, TOGETHER, Line, News
 from hetuflow_agent.processes import processes as handing_over
 from hetuflow_agent.processes.command import Command, Exit, exit_of
+from hetuflow_agent.processes.link import packed
 from hetuflow_agent.processes.processes import Child, Processes
 from hetuflow_agent.runner.classify import classify
 from hetuflow_core.messages import LimitMeans
@@ -74,6 +75,12 @@ def command(folder: Path, script: str, **more: object) -> Command:
         marker=f"MARK={key}",
         **more,  # type: ignore[arg-type]  # fields of Command
     )
+
+
+def message_of(task: Command) -> wire.Message:
+    """As the keeper hears it."""
+    (message,) = wire.Unpacker().feed(packed([task]))
+    return message
 
 
 def text_of(path: str) -> str:
@@ -684,7 +691,7 @@ def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
     journal._descriptor = os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC)
     table = Table(journal, boot_id(), {}, HostClock(), Cgroups(None, folder))
     task = command(folder, f"touch {folder}/ran")
-    table.accept([Spec.read(task.message())])
+    table.accept([Spec.read(message_of(task))])
     table.run_due(1)
     refused = json.loads(*table.take_news())
     assert (refused["phase"], refused["what"], refused["pid"]) == (Phase.FAILED, "journal", None)
@@ -705,7 +712,7 @@ def test_what_is_no_longer_on_the_disk_does_not_count_for_a_rolling_log(folder: 
     task = command(folder, FOR_EVER, output_limit=100_000, rolling=rolling, kill_grace=0.0)
     with Path(task.stdout).open("wb") as file:
         file.truncate(10_000_000)
-    table.accept([Spec.read(task.message())])
+    table.accept([Spec.read(message_of(task))])
     table.run_due(1)
     clock.ahead = 2.0
     table.run_due(1)
@@ -725,10 +732,11 @@ def test_what_is_no_longer_on_the_disk_does_not_count_for_a_rolling_log(folder: 
 
 def test_a_keeper_that_knows_no_rolling_logs_is_told_of_no_limit(folder: Path) -> None:
     task = command(folder, "true", output_limit=100, rolling=True)
-    known, unknown = task.message(), task.message(rolls=False)
+    known, unknown = message_of(task), message_of(task.for_a_keeper_without_rolling_logs())
     assert (known["rolling"], known["output_limit"]) == (True, 100)
-    assert ("rolling" in unknown, unknown["output_limit"]) == (False, None)
-    assert command(folder, "true", output_limit=100).message(rolls=False)["output_limit"] == 100
+    assert ("rolling" in unknown, "output_limit" in unknown) == (False, False)
+    other = command(folder, "true", output_limit=100).for_a_keeper_without_rolling_logs()
+    assert message_of(other)["output_limit"] == 100
 
 
 def test_the_journal_forgets_and_shrinks(folder: Path) -> None:
@@ -786,7 +794,7 @@ def connection_to(folder: Path, *messages: wire.Message) -> socket.socket:
 
 def test_the_newest_agent_is_listened_to_and_no_other(folder: Path) -> None:
     """A former one is hung up on, and who has not said who he is."""
-    spawn = {"op": "spawn", **command(folder, f"touch {folder}/ran").message()}
+    spawn = message_of(command(folder, f"touch {folder}/ran"))
     with (
         launched(folder, "1") as keeper,
         connection_to(folder, {"op": "hello", "session": "first"}) as first,

@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from hetuflow_agent import outbox as outboxes, record_file
-from hetuflow_agent.outbox import JournalEntry, Outbox, _Ended
+from hetuflow_agent.outbox import Finished, JournalEntry, Outbox
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_core.messages import Acknowledgement, Finish
@@ -175,7 +175,7 @@ async def test_the_file_is_begun_anew_when_most_of_it_is_over(tmp_path: Path) ->
     await outbox.put(kept, "kept")
     over = Finish(uuid4(), uuid4(), Status.FAILED, message="m" * 1024 * 1024)
     for _ in range(9):
-        outbox._write(_Ended(over, "over"))
+        outbox._write(Finished(over, "over"))
     await outbox.remove([over.token])
     assert path.stat().st_size < 1024
     await outbox.put(over, "after")
