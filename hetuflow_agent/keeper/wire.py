@@ -2,7 +2,8 @@
 
 A frame is its length in four bytes, then a list of messages. Both sides begin with `hello`; the rest is:
 
-    agent   spawn    start this command under `key`, at `at` and not before; said twice it is the same
+    agent   spawn    start this command under `key`, at `at` and not before; said twice it is the same, and
+                     what is left out is as `Spec` has it
             slots    so many of those that are counted may run at once; the others wait in line
             stop     end `key`: TERM, up to `grace` seconds, KILL of everything it started
             recall   end `keys`, unless they have begun

@@ -15,6 +15,7 @@ from hetuflow_agent.gateway_client import Session, Unanswered
 from hetuflow_agent.outbox import JournalEntry
 from hetuflow_agent.runner import watching
 from hetuflow_agent.runner.artifacts import ArtifactCarrier
+from hetuflow_agent.runner.attempt import Attempt
 from hetuflow_agent.runner.recovery import Recovery
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import DiskFull
@@ -82,6 +83,21 @@ async def test_a_result_is_reported_from_memory_when_the_disk_is_full(
         unkept = assignment_of(script="exit 4")
         assert (await finish_of(bench, unkept)).exit_code == 4
     assert forgotten == [kept.token]
+
+
+async def test_an_attempt_that_cannot_even_break_off_leaves_its_slot(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run(attempt: Attempt) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(Attempt, "run", run)
+    free = bench.runner.free_slots()
+    bench.runner.accept([assignment_of(["true"])])
+    assert bench.runner.free_slots() == free - 1
+    await wait_until_async(lambda: not bench.runner.attempts())
+    assert (bench.runner.free_slots(), bench.runner.under_way) == (free, 0)
+    await bench.runner.stop()
 
 
 async def test_what_breaks_before_anything_has_begun_goes_back(

@@ -11,6 +11,7 @@ import pytest
 import zstandard
 
 from hetuflow_agent.logs.tail import CHUNK_BYTES, ClaimLog
+from hetuflow_agent.remains import remains_of
 from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
 
@@ -134,3 +135,24 @@ def test_a_file_that_is_cut_shorter_after_its_end_ends_there(log: ClaimLog) -> N
     os.truncate(log.directory.stream("stdout"), 40)
     assert ship(log) == b"x" * 40
     assert log.drained
+
+
+def test_a_log_without_a_word_is_shipped_as_it_ends_and_stays_so_whoever_asks_for_its_streams(
+    log: ClaimLog,
+) -> None:
+    assert (log.drained, log.wordless) == (False, False)
+    log.remains = remains_of(log.directory)
+    log.close()
+    assert (log.drained, log.wordless) == (True, True)
+    # The folder is another claim's by now.
+    write(log, b"not ours")
+    assert [stream.end for stream in log.streams.values()] == [0, 0]
+    assert (log.chunks(MEGABYTE), log.drained) == ([], True)
+
+
+def test_what_was_written_on_one_stream_alone_is_shipped(log: ClaimLog) -> None:
+    write(log, b"oh", "stderr")
+    log.remains = remains_of(log.directory)
+    log.close()
+    assert (log.drained, log.wordless) == (False, False)
+    assert [chunk.stream for chunk in log.chunks(MEGABYTE)] == ["stderr"]
