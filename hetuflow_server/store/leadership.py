@@ -49,11 +49,12 @@ SELECT expires_at < clock_timestamp() AS free,
             THEN extract(epoch FROM expires_at - clock_timestamp())::float ELSE 0 END AS remaining
 FROM distributed_lock WHERE name = %(name)s"""
 
-# Whoever comes second skips: the first is about to lead, or will have let go by the next look.
+# Whoever comes second skips: the first is about to lead, or will have let go by the next look. The key stays
+# free to be looked at: whoever makes the first fence meanwhile would wait for us, and we for that fence.
 _TAKE = """
 WITH free AS MATERIALIZED (
   SELECT name FROM distributed_lock
-  WHERE name = %(name)s AND expires_at < clock_timestamp() FOR UPDATE SKIP LOCKED)
+  WHERE name = %(name)s AND expires_at < clock_timestamp() FOR NO KEY UPDATE SKIP LOCKED)
 UPDATE distributed_lock l
 SET holder = %(holder)s, epoch = l.epoch + 1, acquired_at = clock_timestamp(),
     renewed_at = clock_timestamp(), expires_at = clock_timestamp() + %(ttl)s

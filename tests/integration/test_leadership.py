@@ -18,6 +18,7 @@ from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.loops.roles import while_leading
 from hetuflow_server.services.leadership import Leadership, LeaseTimes, NotLeading
+from hetuflow_server.store import leadership
 from hetuflow_server.store.database import Database
 from hetuflow_server.store.leadership import Granted, Lease, Taken, Term
 from tests.support.databases import DatabaseServer
@@ -140,6 +141,21 @@ def test_of_many_who_try_at_once_one_gets_it(database_url: str, rows: psycopg.Co
         thread.join()
     assert sum(isinstance(answer, Granted) for answer in answers) == 1
     assert rows.execute("SELECT count(*) FROM leader_term").fetchone() == (1,)
+
+
+def test_who_makes_the_first_fence_does_not_wait_for_who_takes_the_lock(
+    rows: psycopg.Connection[Any], database_url: str
+) -> None:
+    """Each would wait for the other: the one who takes the lock moves that fence."""
+    rows.execute(leadership._ENSURE_LOCK, {"name": leadership.LOCK, "nobody": UUID(int=0)})
+    rows.execute("SET lock_timeout = '5s'")
+    with psycopg.connect(database_url) as taking:
+        taken = taking.execute(leadership._TAKE, {"name": leadership.LOCK, "holder": uuid4(), "ttl": TTL})
+        assert taken.fetchone() == (1,)
+        rows.execute(leadership._ENSURE_FENCE, {"name": leadership.LOCK})
+        again = rows.execute(leadership._TAKE, {"name": leadership.LOCK, "holder": uuid4(), "ttl": TTL})
+        assert again.fetchone() is None, "whoever comes second skips"
+        taking.rollback()
 
 
 async def test_taking_over_waits_for_an_open_write_of_the_old_leader(
