@@ -87,7 +87,7 @@ class Database:
         return _part_of(current_deed()) or Transaction(self._pool, lane, single=True)
 
     def looking(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for small statements that change nothing, of a loop that looks for work.
+        """Open a connection for quick statements that change nothing, of a loop that looks for work.
 
         Each goes to the database together with those of other loops that look at the same moment. One that
         probes indexes goes by `Lane.WALKING`: planning it each time would cost many times what it does.
