@@ -21,15 +21,19 @@ class Connection(HttpToolsProtocol):
     calls: ClassVar[Mapping[bytes, DirectCall]] = {}
     transport: JoiningTransport  # type: ignore[assignment]  # it does what uvicorn asks of a transport
     cycle: RequestResponseCycle | Exchange | None  # type: ignore[assignment]  # and so does an exchange of a cycle
+    # Whose turn it is, or was last: what came behind it on the same connection waits for its answer.
+    _served: Exchange | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(JoiningTransport(transport))  # type: ignore[arg-type]  # see above
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
+        if self._served is not None:
+            self._served.hang_up()
+        # They know each other: kept, all of them would wait for a collection of garbage.
+        self._served = None
         if isinstance(self.cycle, Exchange):
-            self.cycle.hang_up()
-            # They know each other: kept, both would wait for a collection of garbage.
             self.cycle = None
 
     def on_headers_complete(self) -> None:
@@ -50,7 +54,7 @@ class Connection(HttpToolsProtocol):
         if self.expect_100_continue:
             self.transport.write_whole(b"HTTP/1.1 100 Continue\r\n\r\n")
         if before is None or before.response_complete:
-            self.cycle.take_turn()
+            self._serve(self.cycle)
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))  # type: ignore[arg-type]  # see above
@@ -86,8 +90,12 @@ class Connection(HttpToolsProtocol):
     def note_answered(self) -> None:
         self.on_response_complete()
 
+    def _serve(self, exchange: Exchange) -> None:
+        self._served = exchange
+        exchange.take_turn()
+
     def _start_asgi_task(self, cycle: RequestResponseCycle | Exchange, app: Any) -> None:
         if isinstance(cycle, Exchange):
-            cycle.take_turn()
+            self._serve(cycle)
         else:
             super()._start_asgi_task(cycle, app)

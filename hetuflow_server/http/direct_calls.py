@@ -128,6 +128,7 @@ class Exchange:
 
     def hang_up(self) -> None:
         """The connection is gone: a call that waits is broken off in this moment."""
+        self.disconnected = True
         self._wake()
         if self._call.waits and self._serving is not None:
             self._serving.cancel()
@@ -191,7 +192,7 @@ class Exchange:
                     head.encode("latin-1"),
                     b"" if self.keep_alive else _CLOSE,
                     b"\r\n",
-                    answer.body,
+                    b"" if self.method == "HEAD" else answer.body,
                 )
             )
         )

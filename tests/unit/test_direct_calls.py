@@ -156,6 +156,23 @@ async def test_a_wait_ends_in_the_moment_its_caller_is_gone() -> None:
     assert caller.writes == [b"closed"] * len(caller.writes)
 
 
+async def test_a_wait_ends_with_its_connection_also_if_more_was_asked_behind_it() -> None:
+    echo = Echo(waits=True)
+    caller = Caller(echo)
+    echo.may_answer.clear()
+    await caller.send(post(b"waits") + post(b"behind"))
+    await caller.hang_up()
+    assert (echo.begun, echo.ended) == (["POST"], ["CancelledError"])
+    assert not caller.state.tasks
+
+
+async def test_a_head_alone_is_answered_without_a_body() -> None:
+    caller = Caller(Echo())
+    await caller.send(post(b"said").replace(b"POST", b"HEAD", 1))
+    assert b"\r\ncontent-length: 4\r\n" in caller.writes[0]
+    assert caller.writes[0].endswith(b"\r\n\r\n")
+
+
 async def test_what_does_not_wait_is_done_whoever_is_there_to_hear() -> None:
     echo = Echo()
     caller = Caller(echo)
