@@ -15,19 +15,19 @@ from uuid import UUID, uuid4
 
 from bench.figure import Aim, BenchFailed, Context, Limit, Line
 from bench.samples import percentile
+from hetuflow_core.access.roles import Role
 from hetuflow_core.placement import AgentFacts
-from hetuflow_core.resources import RunRequest
-from hetuflow_core.roles import Role
+from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.direct_database import open_database
 from hetuflow_server.app.services import Services
-from hetuflow_server.app.store import open_database
-from hetuflow_server.services.askers import Asker
-from hetuflow_server.services.principals import Principal
+from hetuflow_server.postgres.database import Lane
+from hetuflow_server.queue.rows import Ending
+from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import ServerSettings
-from hetuflow_server.store.database import Lane
-from hetuflow_server.store.records import Ending
 
 # Rows at a time → how often within a repetition.
 _TIMES = {1: 40, 100: 10}
@@ -81,13 +81,13 @@ class Scene:
         for _ in range(times):
             await self.services.task_actions.run(_WHO, self.job, [RunRequest()] * rows)
             began = time.perf_counter()
-            dealt = await self.services.dispatcher.ask(self._asker(rows), 10)
+            assigned = await self.services.dispatcher.ask(self._waiting_poll(rows), 10)
             claimed_at = time.perf_counter()
             endings = [
-                Ending(one.id, one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in dealt.claimed
+                Ending(one.id, one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in assigned.claimed
             ]
             async with self.services.database.transaction(Lane.PLANNED) as connection:
-                settled = await self.services.settler.succeed(connection, endings)
+                settled = await self.services.finisher.succeed(connection, endings)
             finished_at = time.perf_counter()
             if len(settled.ended) != rows:
                 raise BenchFailed(f"{len(settled.ended)} of {rows} instances were claimed and finished.")
@@ -95,8 +95,8 @@ class Scene:
             finishes.append((finished_at - claimed_at) * 1_000)
         return claims, finishes
 
-    def _asker(self, rows: int) -> Asker:
-        return Asker(
+    def _waiting_poll(self, rows: int) -> WaitingPoll:
+        return WaitingPoll(
             self.agent,
             uuid4(),
             uuid4(),

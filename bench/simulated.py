@@ -21,7 +21,7 @@ from bench.figure import BenchFailed
 from bench.system import System
 from bench.wire import Connection
 from hetuflow_core import __version__, ids, messages as m
-from hetuflow_core.resources import RunRequest
+from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 

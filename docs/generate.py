@@ -12,13 +12,13 @@ from pathlib import Path
 
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import errors
+from hetuflow_core.access.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permission
+from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.jobfile.schema import file_schema
-from hetuflow_core.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permission
-from hetuflow_core.roles import Role
-from hetuflow_core.runtime.config_render import reference, template
+from hetuflow_core.runtime.config.render import reference, template
 from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
-from hetuflow_server.cli import outcome, reference as commands
+from hetuflow_server.cli import reference as commands, task_exit_code
 from hetuflow_server.cli.main import hetuflow
 from hetuflow_server.settings import ServerSettings
 
@@ -44,7 +44,7 @@ _WAITED_HEAD = """
 
 _PERMISSIONS_HEAD = """# Permissions
 
-<!-- Made by docs/generate.py from hetuflow_core/permissions.py: edit that and run it again. -->
+<!-- Made by docs/generate.py from hetuflow_core/access/permissions.py: edit that and run it again. -->
 
 Every call of the [REST API](../guide/api.md) needs one of these in the namespace of what it is about. A role
 is a set of them, held in one namespace or in all; single ones can be added to a grant or withheld from it.
@@ -87,7 +87,7 @@ def exit_codes() -> str:
     for error in sorted(_all_errors(), key=lambda one: one.code):
         names[exit_code_for(error(""))].append(f"`{error.code}`")
     rows = [f"| {code.value} | {code.description} | {', '.join(names[code])} |" for code in ExitCode]
-    waited = [f"| {code} | {meaning} |" for code, meaning in outcome.MEANINGS.items()]
+    waited = [f"| {code} | {meaning} |" for code, meaning in task_exit_code.MEANINGS.items()]
     return "\n".join([_EXIT_CODES_HEAD, *rows, _WAITED_HEAD, *waited, ""])
 
 

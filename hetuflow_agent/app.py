@@ -15,40 +15,40 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NoReturn
 from uuid import UUID
 
-from hetuflow_agent.commands import Commands
+from hetuflow_agent.apply_settings import SettingsApplier
+from hetuflow_agent.attempt.artifacts import ArtifactCarrier
+from hetuflow_agent.attempt.claims import Claims
+from hetuflow_agent.attempt.dependencies import AttemptDependencies
+from hetuflow_agent.attempt.recovery import Readoption, Recovery
+from hetuflow_agent.attempt.runner import OnStop, Runner
+from hetuflow_agent.attempt.secrets import TaskSecrets
 from hetuflow_agent.executors.environment import base_environment
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.registry import Executors, load_executors
-from hetuflow_agent.gateway_client import BlockingGateway, Correspondent, Gateway, Session
-from hetuflow_agent.heartbeat import Heartbeat
-from hetuflow_agent.host_resources import host_resources
-from hetuflow_agent.host_usage import HostMeter
+from hetuflow_agent.folders.kept_folders import KeptFolders
+from hetuflow_agent.folders.spare_folders import SpareFolders
+from hetuflow_agent.folders.workdir import DataDirectory, make_private
+from hetuflow_agent.gateway import BlockingGateway, Gateway, MessageCodec, Session
+from hetuflow_agent.gateway.server_clock import ServerClock
+from hetuflow_agent.host.resources import host_resources
+from hetuflow_agent.host.usage import HostMeter
+from hetuflow_agent.host.users import usable_users
 from hetuflow_agent.keeper.cgroups import NO_CGROUPS
 from hetuflow_agent.keeper.service import INIT
-from hetuflow_agent.kept_folders import KeptFolders
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.shipper import LogShipper
-from hetuflow_agent.outbox import Outbox
-from hetuflow_agent.poller import Poller
-from hetuflow_agent.processes.link import keeper_program
+from hetuflow_agent.loops.command_handlers import CommandHandlers
+from hetuflow_agent.loops.commands import Commands
+from hetuflow_agent.loops.heartbeat import Heartbeat
+from hetuflow_agent.loops.poller import Poller
+from hetuflow_agent.loops.registration import Offer, Registration
+from hetuflow_agent.loops.reporter import Reporter
+from hetuflow_agent.processes.keeper_link import keeper_program
 from hetuflow_agent.processes.processes import Processes
-from hetuflow_agent.refitting import Refitting
-from hetuflow_agent.registration import Offer, Registration
-from hetuflow_agent.reloading import Reloading
-from hetuflow_agent.reporter import Reporter
-from hetuflow_agent.runner.artifacts import ArtifactCarrier
-from hetuflow_agent.runner.claims import Claims
-from hetuflow_agent.runner.recovery import Readoption, Recovery
-from hetuflow_agent.runner.runner import OnStop, Runner
-from hetuflow_agent.runner.secrets import SecretRoom
-from hetuflow_agent.runner.workshop import Workshop
-from hetuflow_agent.server_clock import ServerClock
+from hetuflow_agent.records.outbox import Outbox
+from hetuflow_agent.reload import SettingsReload
 from hetuflow_agent.settings import AgentSettings, HostSettings
-from hetuflow_agent.spare_folders import SpareFolders
-from hetuflow_agent.steward import Steward
-from hetuflow_agent.task_users import usable_users
-from hetuflow_agent.workdir import DataDirectory, make_private
 from hetuflow_core import __version__
 from hetuflow_core.addresses import parse_networks
 from hetuflow_core.errors import HetuflowError
@@ -98,7 +98,7 @@ def build_agent(
         runner.lose_place()
         stop_switch.fail(error)
 
-    correspondent = Correspondent(
+    codec = MessageCodec(
         host.server_url,
         host.token,
         clock,
@@ -128,7 +128,7 @@ def build_agent(
     )
     executors = load_executors(ExecutorHost(host))
     shelf = Executors(executors)
-    gateway = Gateway(correspondent)
+    gateway = Gateway(codec)
     claims = Claims()
     kept_folders = KeptFolders(
         data,
@@ -154,8 +154,8 @@ def build_agent(
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
     )
-    secret_room = SecretRoom(gateway, session, shipper, rng)
-    workshop = Workshop(
+    secret_room = TaskSecrets(gateway, session, shipper, rng)
+    dependencies = AttemptDependencies(
         data=data,
         spares=spares,
         outbox=outbox,
@@ -178,9 +178,9 @@ def build_agent(
         probed_networks=parse_networks(host.http_allow),
     )
     resources = host_resources(host.resources)
-    runner = Runner(workshop, slots=live.slots, resources=resources, on_stop=on_stop)
-    recovery = Recovery(workshop)
-    steward = Steward(
+    runner = Runner(dependencies, slots=live.slots, resources=resources, on_stop=on_stop)
+    recovery = Recovery(dependencies)
+    command_handlers = CommandHandlers(
         runner,
         claims,
         live,
@@ -197,10 +197,10 @@ def build_agent(
         live,
         claims,
         limit_means=lambda: processes.limit_means,
-        on_status=steward.obey_status,
+        on_status=command_handlers.obey_status,
         rng=rng,
     )
-    commands = Commands(gateway, session, outbox, steward.deeds(), timers=timers, rng=rng)
+    commands = Commands(gateway, session, outbox, command_handlers.deeds(), timers=timers, rng=rng)
     poller = Poller(
         gateway,
         session,
@@ -211,12 +211,14 @@ def build_agent(
         rng=rng,
     )
     reporter.take_along(poller)
-    refitting = Refitting(data, shelf, shipper, kept_folders, workshop, runner, live, registration, steward)
+    settings_applier = SettingsApplier(
+        data, shelf, shipper, kept_folders, dependencies, runner, live, registration, command_handlers
+    )
     parts: list[Part] = [
-        Reloading(
+        SettingsReload(
             settings,
             read_again or (lambda: settings),
-            refitting.refit,
+            settings_applier.refit,
             until_up=lambda: agent.ready.wait(),  # noqa: PLW0108  it is made after its parts
         ),
         data,
@@ -233,7 +235,7 @@ def build_agent(
         shipper,
         commands,
         Heartbeat(
-            lambda: BlockingGateway(correspondent),
+            lambda: BlockingGateway(codec),
             session,
             claims,
             runner,

@@ -12,8 +12,8 @@ import hetuflow_core.runtime.lean_libraries  # noqa: F401  before anything else 
 from hetuflow_agent.app import become_keeper, build_agent
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core import __version__
-from hetuflow_core.runtime.config import load_settings
-from hetuflow_core.runtime.config_command import config_commands, config_option
+from hetuflow_core.runtime.config.command import config_commands, config_option
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_core.runtime.exit_codes import run_command
 from hetuflow_core.runtime.lifecycle import run_application
 from hetuflow_core.runtime.log_files import log_stream

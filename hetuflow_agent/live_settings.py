@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from hetuflow_agent.settings import AgentSettings
-from hetuflow_core.agent_commands import AgentConfiguration, LogLevel
-from hetuflow_core.agent_configuration import check_configuration
+from hetuflow_core.agent.commands import AgentConfiguration, LogLevel
+from hetuflow_core.agent.configuration import check_configuration
 from hetuflow_core.errors import DataDirectoryUnusable, HetuflowError, HostBlocked
 
 NOTHING_GIVEN = AgentConfiguration()

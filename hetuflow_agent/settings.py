@@ -13,9 +13,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from hetuflow_core.durations import parse_size
 from hetuflow_core.errors import Invalid
 from hetuflow_core.placement.agents import parse_taint
-from hetuflow_core.runtime.config_keys import Derived, Host, Key, Secret, Section, Settings
-from hetuflow_core.runtime.config_log import LogSettings
-from hetuflow_core.runtime.config_rules import http_url_fault, name_fault, names_fault
+from hetuflow_core.runtime.config.keys import Derived, HostFacts, Key, SecretText, Section, Settings
+from hetuflow_core.runtime.config.log_section import LogSettings
+from hetuflow_core.runtime.config.rules import http_url_fault, name_fault, names_fault
 
 _MOST_SLOTS = 10_000
 _MOST_OF_A_RESOURCE = 100_000
@@ -24,13 +24,13 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(\.\*)?", re.ASCII)
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}")
 
 
-def _default_data_dir(_: Mapping[str, Any], host: Host) -> Path:
+def _default_data_dir(_: Mapping[str, Any], host: HostFacts) -> Path:
     if host.is_root or host.home is None:
         return Path("/var/lib/hetuflow-agent")
     return host.home / ".local/share/hetuflow-agent"
 
 
-def _default_slots(_: Mapping[str, Any], host: Host) -> int:
+def _default_slots(_: Mapping[str, Any], host: HostFacts) -> int:
     return min(2 * host.cpus, _MOST_SLOTS)
 
 
@@ -148,7 +148,7 @@ class HostSettings(Section):
         ),
     ] = None
     token: Annotated[
-        Secret,
+        SecretText,
         Key(
             "Token the agent identifies itself with; `hetuflow agent token create` prints one.",
             rule=_token_fault,

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated
 
+from hetuflow_core.access.group_roles import read_meaning
 from hetuflow_core.errors import Fault
-from hetuflow_core.group_roles import read_meaning
-from hetuflow_core.runtime.config_keys import Key, Secret, Section
-from hetuflow_core.runtime.config_rules import http_url_fault
+from hetuflow_core.runtime.config.keys import Key, SecretText, Section
+from hetuflow_core.runtime.config.rules import http_url_fault
 
 
 def _roles_fault(roles: Mapping[str, str]) -> str | None:
@@ -82,7 +82,7 @@ class OidcSettings(Section):
     ] = None
     client_id: Annotated[str | None, Key("Who we are to the provider.", example="hetuflow")] = None
     client_secret: Annotated[
-        Secret | None, Key("What proves it, unless the provider needs no proof.", example="CHANGE-ME")
+        SecretText | None, Key("What proves it, unless the provider needs no proof.", example="CHANGE-ME")
     ] = None
     redirect_url: Annotated[
         str | None,

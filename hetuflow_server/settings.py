@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 
 from hetuflow_core.durations import format_duration
 from hetuflow_core.errors import Fault
-from hetuflow_core.runtime.config_keys import Derived, Key, Secret, Section, Settings
-from hetuflow_core.runtime.config_log import LogSettings
-from hetuflow_core.runtime.config_rules import host_fault, http_url_fault, whole_seconds_fault
+from hetuflow_core.runtime.config.keys import Derived, Key, SecretText, Section, Settings
+from hetuflow_core.runtime.config.log_section import LogSettings
+from hetuflow_core.runtime.config.rules import host_fault, http_url_fault, whole_seconds_fault
 from hetuflow_server.auth_settings import AuthSettings, OidcSettings
 
 _POSTGRESQL_SCHEMES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -62,7 +62,7 @@ class DatabaseSettings(Section):
     """The PostgreSQL database that all servers share; it is all the state there is."""
 
     url: Annotated[
-        Secret,
+        SecretText,
         Key(
             "Address of the database. `postgres://` and `postgresql+psycopg://` mean the same as `postgresql://`.",
             rule=_database_url_fault,
@@ -104,7 +104,7 @@ class HttpSettings(Section):
         8600
     )
     secret_key: Annotated[
-        Secret,
+        SecretText,
         Key(
             "Key to encrypt secrets and to sign tokens of people with, the same on all servers. There is no "
             "default: "

@@ -1,7 +1,7 @@
-"""What alembic runs; everything it needs to know lives in `hetuflow_server.store.migrate`."""
+"""What alembic runs; everything it needs to know lives in `hetuflow_server.schema.migrate`."""
 
 from alembic import context
 
-from hetuflow_server.store.migrate import run_in_environment
+from hetuflow_server.schema.migrate import run_in_environment
 
 run_in_environment(context)

@@ -28,7 +28,7 @@ from bench.figures.start_latency import (
 )
 from bench.simulated import SimulatedAgent, in_event_loop, simulated_agents
 from bench.wire import Connection
-from hetuflow_core.resources import TaskDetail
+from hetuflow_core.resources.tasks import TaskDetail
 
 _PAUSE = 0.05
 _POLL_MS = 20_000

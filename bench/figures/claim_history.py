@@ -20,8 +20,8 @@ from bench.figure import Aim, Context, Figure
 from bench.scene import Scene, measure_in_turns, scene
 from bench.simulated import in_event_loop
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.store.database import Database
-from hetuflow_server.store.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
 
 _AIM = Aim(1.3, at_least=False, best=1.1)
 _AIM_FINISH = Aim(1.3, at_least=False)
@@ -103,11 +103,11 @@ async def load_finished(database: Database, job: UUID, finished: int, partitions
             async with database.transaction() as connection:
                 last = min(first + _LOAD_BATCH, finished) - 1
                 for statement in _UNGUARDED:
-                    await connection.exec_driver_sql(statement)
-                await connection.exec_driver_sql(
+                    await connection.execute(statement)
+                await connection.execute(
                     _LOAD, {"first": first, "last": last, "oldest": oldest, "step": step, "job": job}
                 )
 
     await asyncio.gather(*(load() for _ in range(_LOADERS)))
     async with database.transaction() as connection:
-        await connection.exec_driver_sql("ANALYZE")
+        await connection.execute("ANALYZE")

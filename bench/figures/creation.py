@@ -22,7 +22,7 @@ from bench.figure import Context, Figure, Limit, Line
 from bench.figures.start_latency import api_caller
 from bench.samples import amount_for
 from bench.simulated import drain, in_event_loop, simulated_agents
-from hetuflow_core.resources import RunRequest, RunsRequest
+from hetuflow_core.resources.tasks import RunRequest, RunsRequest
 
 _DATABASE = "bare_create"
 _MOST = 20_000

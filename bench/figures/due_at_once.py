@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.simulated import SimulatedAgent, create_backlog, in_event_loop, simulated_agents
-from hetuflow_core.resources import RunRequest
+from hetuflow_core.resources.tasks import RunRequest
 
 _FEW = 1_000
 # By pace.

@@ -18,14 +18,14 @@ from datetime import timedelta
 
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.simulated import in_event_loop
-from hetuflow_core.roles import Role
+from hetuflow_core.access.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.loops.event_matcher import EventMatcher
-from hetuflow_server.services.applying import Applying
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.apply.documents import DocumentApplier
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.events.matcher import EventMatcher
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.principal import Principal
 
 # By pace.
 _EVENTS = (200, 2_000, 10_000, 10_000)
@@ -121,7 +121,7 @@ async def _audience(context: Context, schedules: int) -> AsyncIterator[Audience]
             for number in range(schedules)
         ]
         job = {"kind": "job", "name": "job", "run": {"command": ["true"]}, "schedules": waiting}
-        await Applying(database, SystemClock()).apply(_WHO, [job], dry_run=False)
+        await DocumentApplier(database, SystemClock()).apply(_WHO, [job], dry_run=False)
         yield Audience(schedules, database, EventMatcher(database, JobVersions(), Hints()))
     finally:
         await database.stop()
@@ -131,13 +131,13 @@ async def _audience(context: Context, schedules: int) -> AsyncIterator[Audience]
 async def _burst(audience: Audience, events: int) -> float:
     """Seconds until all events of one transaction have been matched."""
     async with audience.database.transaction() as connection:
-        await connection.exec_driver_sql(_EMIT, {"schedules": audience.schedules, "events": events})
+        await connection.execute(_EMIT, {"schedules": audience.schedules, "events": events})
     began = time.perf_counter()
     while await audience.matcher.run_once():
         pass
     took = time.perf_counter() - began
     async with audience.database.transaction() as connection:
-        made = await connection.exec_driver_sql("SELECT count(*) FROM sched_task_instance")
+        made = await connection.execute("SELECT count(*) FROM sched_task_instance")
     if made.scalar_one() != events:
         raise BenchFailed(f"{events:,} events were to start as many tasks.")
     await _forget(audience)
@@ -147,7 +147,7 @@ async def _burst(audience: Audience, events: int) -> float:
 async def _insert_bare(audience: Audience, events: int) -> float:
     began = time.perf_counter()
     async with audience.database.transaction() as connection:
-        await connection.exec_driver_sql(_BARE, {"events": events})
+        await connection.execute(_BARE, {"events": events})
     took = time.perf_counter() - began
     await _forget(audience)
     return took
@@ -157,4 +157,4 @@ async def _forget(audience: Audience) -> None:
     """Take away what came of it."""
     async with audience.database.transaction() as connection:
         for table in ("task_instance", "task", "event", "event_effect", "event_key"):
-            await connection.exec_driver_sql(f"TRUNCATE sched_{table}")
+            await connection.execute(f"TRUNCATE sched_{table}")

@@ -21,11 +21,11 @@ from bench.samples import percentile
 from bench.scene import Scene, scene
 from bench.simulated import in_event_loop
 from hetuflow_core import ids
-from hetuflow_core.roles import Role
+from hetuflow_core.access.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.task_lists import Place
-from hetuflow_server.store.task_lists import TaskFilter
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.tasks.lists.service import Place
+from hetuflow_server.tasks.lists.store import TaskFilter
 
 _AIM = Aim(3.0, at_least=False)
 # More than are counted, so that both count as many.

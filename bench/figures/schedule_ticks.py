@@ -26,18 +26,18 @@ import psutil
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.samples import percentile
 from bench.simulated import in_event_loop
+from hetuflow_core.access.roles import Role
 from hetuflow_core.jobfile import schedule_document
-from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import ScheduleSpec
-from hetuflow_server.loops.generator import Generator
-from hetuflow_server.services.applying import Applying
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.leadership import Leadership, LeaseTimes
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.store.database import Database
-from hetuflow_server.store.leadership import Lease
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.apply.documents import DocumentApplier
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
+from hetuflow_server.cluster.leadership_store import Lease
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.schedules.generator import Generator
 
 _FEW = 1_000
 # By pace.
@@ -165,13 +165,13 @@ async def _fleet(context: Context, schedules: int) -> AsyncIterator[Fleet]:
     await leadership.start()
     try:
         jobs = [{"kind": "job", "name": f"job-{n}", "run": {"command": ["true"]}} for n in range(_JOBS)]
-        await Applying(database, clock).apply(_WHO, jobs, dry_run=False)
+        await DocumentApplier(database, clock).apply(_WHO, jobs, dry_run=False)
         async with database.transaction() as connection:
-            await connection.exec_driver_sql(
+            await connection.execute(
                 _FILL, {"spec": _spec(timedelta(days=365), None), "schedules": schedules, "jobs": _JOBS}
             )
         async with database.transaction() as connection:
-            await connection.exec_driver_sql("ANALYZE")
+            await connection.execute("ANALYZE")
         await won.wait()
         yield Fleet(schedules, database, leadership, Generator(database, leadership, JobVersions(), Hints()))
     finally:
@@ -218,7 +218,7 @@ async def _burst(context: Context, fleet: Fleet, number: int) -> Burst:
         (process.memory_info().rss - memory) / _MEBIBYTE,
     )
     async with fleet.database.transaction() as connection:
-        made = await connection.exec_driver_sql("SELECT count(*) FROM sched_task_instance")
+        made = await connection.execute("SELECT count(*) FROM sched_task_instance")
     if made.scalar_one() != number:
         raise BenchFailed(f"{number:,} fires were expected.")
     await _forget(fleet)
@@ -233,7 +233,7 @@ def _least(bursts: list[Burst], what: str) -> str:
 async def _insert_bare(fleet: Fleet) -> float:
     began = time.perf_counter()
     async with fleet.database.transaction() as connection:
-        await connection.exec_driver_sql(_BARE)
+        await connection.execute(_BARE)
     took = time.perf_counter() - began
     await _forget(fleet)
     return took
@@ -241,9 +241,9 @@ async def _insert_bare(fleet: Fleet) -> float:
 
 async def _make_due(fleet: Fleet, number: int) -> None:
     async with fleet.database.transaction() as connection:
-        now = (await connection.exec_driver_sql("SELECT now()")).scalar_one()
+        now = (await connection.execute("SELECT now()")).scalar_one()
         at = now.replace(microsecond=0) + timedelta(seconds=30)
-        await connection.exec_driver_sql(
+        await connection.execute(
             _MAKE_DUE, {"spec": _spec(timedelta(days=365), at), "at": at, "number": number}
         )
 
@@ -252,4 +252,4 @@ async def _forget(fleet: Fleet) -> None:
     """Take away what was generated, and what it left behind in the tables."""
     async with fleet.database.transaction() as connection:
         for table in ("sched_task_instance", "sched_task"):
-            await connection.exec_driver_sql(f"TRUNCATE {table}")
+            await connection.execute(f"TRUNCATE {table}")

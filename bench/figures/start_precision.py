@@ -23,7 +23,7 @@ import psycopg
 
 from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.samples import percentile
-from hetuflow_core.resources import RunRequest
+from hetuflow_core.resources.tasks import RunRequest
 
 _STEP = 0.06
 # Until the first is due: everything is created, and the agent has them before their time.

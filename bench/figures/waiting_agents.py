@@ -30,7 +30,7 @@ from bench.samples import percentile
 from bench.simulated import Given, SimulatedAgent, create_backlog, in_event_loop
 from bench.system import System
 from bench.wire import Connection
-from hetuflow_core.runtime.descriptors import raise_descriptor_limit
+from hetuflow_core.runtime.file_descriptors import raise_descriptor_limit
 
 # By pace.
 _COUNTS = ((50,), (1_000,), (1_000, 5_000), (1_000, 5_000, 10_000))
@@ -75,7 +75,7 @@ class Crowd:
 
     def __init__(self, agents: Sequence[SimulatedAgent]) -> None:
         self.agents = agents
-        self.dealt: asyncio.Queue[tuple[float, SimulatedAgent, list[Given]]] = asyncio.Queue()
+        self.assigned: asyncio.Queue[tuple[float, SimulatedAgent, list[Given]]] = asyncio.Queue()
         self.refusals: list[str] = []
         # As those are found who have waited and asked again for long: some have only just begun to wait.
         self._polling = {
@@ -87,7 +87,7 @@ class Crowd:
 
     async def next(self) -> tuple[float, SimulatedAgent, list[Given]]:
         async with asyncio.timeout(_SECONDS):
-            return await self.dealt.get()
+            return await self.assigned.get()
 
     async def leave(self) -> None:
         for task in self._polling:
@@ -104,7 +104,7 @@ class Crowd:
                 self.refusals.append(str(error))
                 await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE))
             wait_ms = _wait_ms()
-        self.dealt.put_nowait((time.perf_counter(), agent, assignments))
+        self.assigned.put_nowait((time.perf_counter(), agent, assignments))
 
 
 def _wait_ms() -> float:

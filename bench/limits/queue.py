@@ -21,7 +21,7 @@ from bench.figure import BenchFailed, Pace
 from bench.samples import amount_for
 from bench.system import System
 from hetuflow_server.embedded import find_binaries
-from hetuflow_server.store.phrases import SHARED_COLUMNS
+from hetuflow_server.postgres.sql_fragments import SHARED_COLUMNS
 
 _DATABASE = "limits"
 _SECONDS_AT_MOST = 120

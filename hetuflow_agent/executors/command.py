@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from hetuflow_agent.executors.interface import Executor, Plan, SpawnFailed
-from hetuflow_agent.workdir import WORK, ClaimDirectory
+from hetuflow_agent.folders.workdir import WORK, ClaimDirectory
 from hetuflow_core.messages import Assignment, RunSpec
 
 

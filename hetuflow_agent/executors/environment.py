@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-from hetuflow_agent.workdir import OUTPUT, PROGRESS, ClaimDirectory
+from hetuflow_agent.folders.workdir import OUTPUT, PROGRESS, ClaimDirectory
 from hetuflow_core.messages import Assignment
 
 _PASSED_ON: Final = frozenset(

@@ -20,8 +20,8 @@ import msgspec
 
 from hetuflow_agent.executors.in_process import LoopExecution
 from hetuflow_agent.executors.interface import Execution, Executor, ExecutorHost
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core import __version__
 from hetuflow_core.addresses import parse_networks, permitted
 from hetuflow_core.errors import Fault, Invalid

@@ -15,9 +15,9 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
 from hetuflow_agent.settings import HostSettings
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, RunSpec
 
 

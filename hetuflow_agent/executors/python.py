@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from hetuflow_agent.executors.capturing import Capturing, TaskStreams
 from hetuflow_agent.executors.interface import (
     Execution,
     Executor,
@@ -21,8 +20,9 @@ from hetuflow_agent.executors.interface import (
     SpawnFailed,
     Unavailable,
 )
+from hetuflow_agent.executors.output_capture import Capturing, TaskStreams
 from hetuflow_agent.executors.python_calls import CoroutineExecution, FunctionCall, TaskLoop, ThreadExecution
-from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_core.client.task import TaskContext, TaskFunction, find_task
 from hetuflow_core.client.task_process import Call, secrets_of, write_progress
 from hetuflow_core.errors import Fault, Invalid, NotFound

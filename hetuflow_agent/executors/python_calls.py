@@ -23,7 +23,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from hetuflow_agent.executors.capturing import OutputLimit, TaskStreams
+from hetuflow_agent.executors.output_capture import OutputLimit, TaskStreams
 from hetuflow_agent.processes.command import Exit
 from hetuflow_core.client.task import TaskCancelled, TaskContext, TaskFunction, entered, output_of
 from hetuflow_core.errors import Invalid

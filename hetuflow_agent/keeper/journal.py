@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_agent.keeper import wire
-from hetuflow_agent.keeper.record import Phase, Task
+from hetuflow_agent.keeper.task import Phase, Task
 
 _COMPACT_AT: Final = 1024 * 1024
 # With nothing of interest in it, begun anew from this size on: less is not worth a new file and its flush.

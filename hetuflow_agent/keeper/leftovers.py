@@ -18,7 +18,7 @@ from hetuflow_agent.keeper.proc import (
     stat_of,
     tree,
 )
-from hetuflow_agent.keeper.record import Task
+from hetuflow_agent.keeper.task import Task
 
 _GRACE: Final = 2.0
 _LOOK_EVERY: Final = 0.02

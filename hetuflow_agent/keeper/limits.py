@@ -12,7 +12,7 @@ from typing import Final
 
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.cpus import Cpus
-from hetuflow_agent.keeper.record import Spec, Task
+from hetuflow_agent.keeper.task import Spec, Task
 from hetuflow_agent.keeper.time_slices import TimeSlices
 
 _BLOCK: Final = 512  # what st_blocks counts in

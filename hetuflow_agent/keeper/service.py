@@ -21,17 +21,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_agent.keeper import wire
+from hetuflow_agent.keeper.agent_child import AgentChild
 from hetuflow_agent.keeper.cgroups import NO_CGROUPS, Cgroups, cgroups_here
 from hetuflow_agent.keeper.clock import HostClock, KeeperClock
-from hetuflow_agent.keeper.companion import Companion
 from hetuflow_agent.keeper.connections import Connection
 from hetuflow_agent.keeper.folder_lock import lock_folder
 from hetuflow_agent.keeper.guard import Guard
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import end_leftovers, leftovers_of
 from hetuflow_agent.keeper.proc import boot_id
-from hetuflow_agent.keeper.record import Phase, Spec, Task, Why
-from hetuflow_agent.keeper.table import Table
+from hetuflow_agent.keeper.task import Phase, Spec, Task, Why
+from hetuflow_agent.keeper.tasks import TaskTable
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
 # Between two looks at sockets and children, so that a burst of starts keeps nothing waiting for long.
@@ -55,7 +55,7 @@ _FOR_THE_AGENT: Final = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 class Keeper:
     def __init__(
-        self, table: Table, listener: socket.socket, version: str, clock: KeeperClock, cgroups: Cgroups
+        self, table: TaskTable, listener: socket.socket, version: str, clock: KeeperClock, cgroups: Cgroups
     ) -> None:
         self._table = table
         self._cgroups = cgroups
@@ -241,7 +241,7 @@ class Keeper:
 def main(arguments: Sequence[str]) -> int:
     folder, version = Path(arguments[0]), arguments[1]
     own = arguments[: arguments.index(INIT)] if INIT in arguments else arguments
-    companion = Companion(arguments[len(own) + 1 :]) if len(own) < len(arguments) else None
+    companion = AgentChild(arguments[len(own) + 1 :]) if len(own) < len(arguments) else None
     cgroups = cgroups_here(folder, wanted=NO_CGROUPS not in own)
     if lock_folder(folder) is None:
         if companion is not None:
@@ -259,7 +259,7 @@ def main(arguments: Sequence[str]) -> int:
     _tend_guard(guard, clock)
     cgroups.enter()
     journal.open(known.values())
-    table = Table(journal, boot_id(), known, clock, cgroups)
+    table = TaskTable(journal, boot_id(), known, clock, cgroups)
     table.companion, table.guard = companion, guard
     if companion is not None:
         _close_input()

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Mapping
 from typing import Final
 
-from hetuflow_agent.keeper.record import Spec
+from hetuflow_agent.keeper.task import Spec
 
 # Python ignores these, and what is ignored stays so in the new program.
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)

@@ -16,13 +16,13 @@ from uuid import UUID
 
 import structlog
 
-from hetuflow_agent.backoff import Backoff
-from hetuflow_agent.gateway_client import Session, Unanswered
+from hetuflow_agent.folders.folder_fingerprint import FolderContents
+from hetuflow_agent.folders.workdir import ClaimDirectory
+from hetuflow_agent.gateway import Session, Unanswered
+from hetuflow_agent.gateway.backoff import Backoff
 from hetuflow_agent.logs.holes import step_within
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
-from hetuflow_agent.remains import Remains
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Conflict, HetuflowError, HostBlocked, Invalid, TooLarge
 from hetuflow_core.messages import LogChunk, LogChunks, LogChunksTaken
 from hetuflow_core.runtime.loop import Loop
@@ -51,7 +51,7 @@ class FinishedRecords(Protocol):
 class Disposal(Protocol):
     """Does away with folders that are reported and shipped."""
 
-    def reuse(self, directory: ClaimDirectory, remains: Remains, *, failed: bool) -> bool:
+    def reuse(self, directory: ClaimDirectory, contents: FolderContents, *, failed: bool) -> bool:
         """Keep it for another claim; False when it cannot be had as new."""
 
     def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
@@ -163,14 +163,14 @@ class LogShipper:
         found = self._logs.get(token)
         return (self.masking if found is None else found.masking).cleaned(text)
 
-    def close(self, token: UUID, *, failed: bool = False, remains: Remains | None = None) -> None:
+    def close(self, token: UUID, *, failed: bool = False, contents: FolderContents | None = None) -> None:
         """Nothing more will be written: what is there now is the whole log.
 
-        `failed`: of such work. `remains`: what it left, if nothing that it has started lives on.
+        `failed`: of such work. `contents`: what it left, if nothing that it has started lives on.
         """
         found = self._logs.get(token)
         if found is not None:
-            found.failed, found.remains = failed, remains
+            found.failed, found.contents = failed, contents
             found.close()
             if not found.drained:
                 self._loop.wake()
@@ -291,8 +291,8 @@ class LogShipper:
         await self._forget([found.token for found in done])
 
     def _is_reused(self, found: ClaimLog) -> bool:
-        remains = found.remains
-        return remains is not None and self._disposal.reuse(found.directory, remains, failed=found.failed)
+        contents = found.contents
+        return contents is not None and self._disposal.reuse(found.directory, contents, failed=found.failed)
 
     def _dispose_all(self, logs: Sequence[ClaimLog]) -> None:
         for found in logs:

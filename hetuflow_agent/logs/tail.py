@@ -9,10 +9,10 @@ from uuid import UUID
 
 import zstandard
 
+from hetuflow_agent.folders.folder_fingerprint import FolderContents
+from hetuflow_agent.folders.workdir import STDERR, STDOUT, STREAMS, ClaimDirectory
 from hetuflow_agent.logs.holes import STEP, punch, roll_on
 from hetuflow_agent.logs.masking import REACH, Masking
-from hetuflow_agent.remains import Remains
-from hetuflow_agent.workdir import STDERR, STDOUT, STREAMS, ClaimDirectory
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
 
 CHUNK_BYTES: Final = 256 * 1024
@@ -107,8 +107,8 @@ class StreamTail:
 class ClaimLog:
     """The streams of one claim.
 
-    `taken`: the server has answered the result, a failure if `failed`. `remains`: what was left in the folder
-    when nothing lived any more of what the work had started.
+    `taken`: the server has answered the result, a failure if `failed`. `contents`: what was left in the
+    folder when nothing lived any more of what the work had started.
     """
 
     instance_id: UUID
@@ -117,7 +117,7 @@ class ClaimLog:
     masking: Masking = field(default_factory=Masking)
     taken: bool = False
     failed: bool = False
-    remains: Remains | None = None
+    contents: FolderContents | None = None
     # Nothing may be shipped before it is known what to mask.
     veiled: bool = False
     # Its work has not begun: there is nothing to look for.
@@ -149,7 +149,7 @@ class ClaimLog:
 
     def close(self) -> None:
         self.resting = False
-        sizes = {} if self.remains is None else self.remains.sizes
+        sizes = {} if self.contents is None else self.contents.sizes
         # Nobody asks for its streams then, unless somebody has.
         self.wordless = sizes.get(STDOUT) == 0 and sizes.get(STDERR) == 0
         if self._streams is not None or not self.wordless:

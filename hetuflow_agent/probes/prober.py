@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from hetuflow_agent.probes.asking import Refused
+from hetuflow_agent.probes.probe import Refused
 from hetuflow_agent.probes.tally import Tally
 from hetuflow_core.messages import Probe
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 from msgspec import structs
 
-from hetuflow_agent.keeper.record import Phase, Why
+from hetuflow_agent.keeper.task import Phase, Why
 from hetuflow_agent.keeper.wire import Message
 
 TOO_MUCH_OUTPUT: Final = "It wrote more than the agent allows: write less, or raise agent.output_limit."

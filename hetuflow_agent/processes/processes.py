@@ -15,10 +15,10 @@ from uuid import UUID
 
 import structlog
 
-from hetuflow_agent.keeper.record import OVER, Phase
+from hetuflow_agent.keeper.task import OVER, Phase
 from hetuflow_agent.keeper.wire import Message
 from hetuflow_agent.processes.command import Command, Exit, Instant, exit_of, instant_of
-from hetuflow_agent.processes.link import KeeperLink
+from hetuflow_agent.processes.keeper_link import KeeperLink
 from hetuflow_agent.processes.recalls import Recalls
 from hetuflow_core.errors import HostBlocked
 from hetuflow_core.messages import LimitMeans

@@ -23,7 +23,7 @@ class Weekday(StrEnum):
 WEEKDAYS = tuple(Weekday)
 
 
-class Days(msgspec.Struct, frozen=True):
+class DayRange(msgspec.Struct, frozen=True):
     """From one day to another, both part of it; written `2026-12-24` or `2026-12-24/2026-12-31`."""
 
     first: date

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from hetuflow_core.client.task import TaskCancelled, TaskContext, current_task, task
 
 if TYPE_CHECKING:
-    from hetuflow_core.client.blocking import Hetuflow
-    from hetuflow_core.client.concurrent import AsyncHetuflow
-    from hetuflow_core.client.following import LogEnd, LogPiece
+    from hetuflow_core.client.async_client import AsyncHetuflow
+    from hetuflow_core.client.log_following import LogEnd, LogPiece
+    from hetuflow_core.client.sync_client import Hetuflow
 
 __all__ = [
     "AsyncHetuflow",
@@ -27,10 +27,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AsyncHetuflow": "concurrent",
-    "Hetuflow": "blocking",
-    "LogEnd": "following",
-    "LogPiece": "following",
+    "AsyncHetuflow": "async_client",
+    "Hetuflow": "sync_client",
+    "LogEnd": "log_following",
+    "LogPiece": "log_following",
 }
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from hetuflow_core.environment_variables import KEY_VARIABLE, URL_VARIABLE
 from hetuflow_core.errors import ConfigInvalid
 from hetuflow_core.runtime.tls import Trust
-from hetuflow_core.variables import KEY_VARIABLE, URL_VARIABLE
 
 DEFAULT_URL: Final = "http://127.0.0.1:8600"
 # Files: authorities to trust, a certificate to show, and its key.

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from hetuflow_core.client.exchange import Answer, NoAnswer
+from hetuflow_core.environment_variables import KEY_VARIABLE
 from hetuflow_core.errors import (
     Conflict,
     Denied,
@@ -23,7 +24,6 @@ from hetuflow_core.errors import (
     TooMany,
     Unauthenticated,
 )
-from hetuflow_core.variables import KEY_VARIABLE
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ServerSentEvent:
     kind: str
     data: str
     # The position to resume from after this event.
@@ -31,7 +31,7 @@ class EventParser:
         self._kind = ""
         self._data: list[str] = []
 
-    def feed(self, chunk: bytes) -> Iterator[Event]:
+    def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
         """The events that `chunk` completes. What is incomplete when a connection ends never happened."""
         for line in self._lines(chunk):
             if not line:
@@ -65,8 +65,8 @@ class EventParser:
         elif name == "id" and "\0" not in value:
             self.last_id = value
 
-    def _dispatch(self) -> Iterator[Event]:
+    def _dispatch(self) -> Iterator[ServerSentEvent]:
         kind, data = self._kind or "message", self._data
         self._kind, self._data = "", []
         if data:
-            yield Event(kind, "\n".join(data), self.last_id)
+            yield ServerSentEvent(kind, "\n".join(data), self.last_id)

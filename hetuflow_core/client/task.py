@@ -32,7 +32,7 @@ import msgspec
 from hetuflow_core.errors import Fault, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from hetuflow_core.client.handles import AsyncTaskHandle, Enqueuing, TaskHandle
+    from hetuflow_core.client.task_handles import AsyncTaskHandle, Enqueuing, TaskHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -135,7 +135,7 @@ class TaskFunction(Generic[P, R]):
         `idempotency_key`, `agent`; `client` is used instead of one for each call.
         """
         # Late: the clients know task functions, and an agent that runs one needs no client.
-        handles = importlib.import_module("hetuflow_core.client.handles")
+        handles = importlib.import_module("hetuflow_core.client.task_handles")
         made: Enqueuing[R] = handles.enqueuing(self, client, **options)
         return made
 

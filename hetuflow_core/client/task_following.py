@@ -7,10 +7,10 @@ from urllib.parse import quote
 import msgspec
 
 from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Now, Open, Read, Request, Stream
-from hetuflow_core.client.following import pause_or_give_up
+from hetuflow_core.client.log_following import pause_or_give_up
 from hetuflow_core.client.problems import decoded
-from hetuflow_core.client.sse import Event, EventParser
-from hetuflow_core.resources import TaskChange
+from hetuflow_core.client.sse import EventParser, ServerSentEvent
+from hetuflow_core.resources.tasks import TaskChange
 
 
 class TasksOpened(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ def _request(namespace: str, position: str | None) -> Request:
     return Request("GET", path, headers=headers, repeatable=True)
 
 
-def _item(event: Event, answer: Answer) -> TasksOpened | TaskChange | None:
+def _item(event: ServerSentEvent, answer: Answer) -> TasksOpened | TaskChange | None:
     """None for kinds of events that a newer server may send."""
     body = Answer(answer.url, answer.status, answer.headers, event.data.encode())
     if event.kind == "task":

@@ -1,53 +1,53 @@
 """Daemons: work that is kept running. What one says (`DaemonSpec`), and the decisions about its slots."""
 
-from hetuflow_core.daemon.deciding import (
+from hetuflow_core.daemon.agent_order import DaemonHost, spread
+from hetuflow_core.daemon.description import describe
+from hetuflow_core.daemon.restarts import RestartDecision, after_end, longest_delay
+from hetuflow_core.daemon.slot_decisions import (
     Action,
-    Agent,
-    Daemon,
-    End,
+    DaemonAgent,
+    DaemonState,
+    EndInstance,
     EndReason,
-    Live,
-    Retire,
+    FreeFromAgent,
+    LiveInstance,
+    RetireSlot,
     Slot,
-    Start,
-    Untie,
+    StartInstance,
     decide,
 )
-from hetuflow_core.daemon.describing import describe
-from hetuflow_core.daemon.restarting import Aftermath, after_end, longest_delay
-from hetuflow_core.daemon.showing import SlotState, show
+from hetuflow_core.daemon.slot_status import SlotState, show
 from hetuflow_core.daemon.spec import (
     DaemonSpec,
     HttpProbe,
-    Probe,
+    ProbeSpec,
     Restart,
     RestartBackoff,
-    Share,
+    SlotShare,
     TcpProbe,
 )
-from hetuflow_core.daemon.spreading import Host, spread
 
 __all__ = [
     "Action",
-    "Aftermath",
-    "Agent",
-    "Daemon",
+    "DaemonAgent",
+    "DaemonHost",
     "DaemonSpec",
-    "End",
+    "DaemonState",
+    "EndInstance",
     "EndReason",
-    "Host",
+    "FreeFromAgent",
     "HttpProbe",
-    "Live",
-    "Probe",
+    "LiveInstance",
+    "ProbeSpec",
     "Restart",
     "RestartBackoff",
-    "Retire",
-    "Share",
+    "RestartDecision",
+    "RetireSlot",
     "Slot",
+    "SlotShare",
     "SlotState",
-    "Start",
+    "StartInstance",
     "TcpProbe",
-    "Untie",
     "after_end",
     "decide",
     "describe",

@@ -1,6 +1,6 @@
 """What the `daemon` of a schedule says; every field has the name it has in the job file.
 
-`hetuflow_core/jobfile/daemon_reader.py` makes it from raw documents and is where its rules are.
+`hetuflow_core/jobfile/readers/daemons.py` makes it from raw documents and is where its rules are.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RestartBackoff(msgspec.Struct, frozen=True, kw_only=True):
     jitter: bool = True  # takes off up to half
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
     """So many of the slots, or so many of a hundred of them; one at least, or nothing would ever change."""
 
     number: int = 1
@@ -59,7 +59,7 @@ class TcpProbe(msgspec.Struct, frozen=True, kw_only=True):
     host: str = DEFAULT_PROBED_HOST
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A question the agent asks again and again; exactly one of the first three is set."""
 
     command: tuple[str, ...] | None = None  # exit code 0 is a yes
@@ -78,6 +78,6 @@ class DaemonSpec(msgspec.Struct, frozen=True, kw_only=True):
     restart: Restart = Restart.ALWAYS
     backoff: RestartBackoff = RestartBackoff()
     stable_after: timedelta = timedelta(minutes=1)  # whoever ran that long begins its backoff anew
-    max_unavailable: Share = Share()  # while an update or a drained agent replaces instances
-    liveness: Probe | None = None  # no: it is ended and started again
-    readiness: Probe | None = None  # no: it runs, and does not count as available
+    max_unavailable: SlotShare = SlotShare()  # while an update or a drained agent replaces instances
+    liveness: ProbeSpec | None = None  # no: it is ended and started again
+    readiness: ProbeSpec | None = None  # no: it runs, and does not count as available

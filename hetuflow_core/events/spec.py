@@ -1,4 +1,4 @@
-"""What a schedule says under `event`; `hetuflow_core/jobfile/event_reader.py` makes and checks it."""
+"""What a schedule says under `event`; `hetuflow_core/jobfile/readers/events.py` makes and checks it."""
 
 from __future__ import annotations
 

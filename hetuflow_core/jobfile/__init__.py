@@ -1,9 +1,8 @@
 """Job files: read (`parse_documents`), check (`load_documents`), keep and compare (`to_document`, `digest`).
 
-`documents.py` has what they become, `unsupported.py` what is refused for now.
+`documents.py` has what they become, `jobfile/readers/unsupported.py` what is refused for now.
 """
 
-from hetuflow_core.jobfile.canonical import canonical, digest, to_document
 from hetuflow_core.jobfile.documents import (
     CalendarSpec,
     Concurrency,
@@ -21,8 +20,9 @@ from hetuflow_core.jobfile.documents import (
     SecretSpec,
     WebhookSpec,
 )
+from hetuflow_core.jobfile.formats.yaml_writer import write_yaml
 from hetuflow_core.jobfile.loading import from_document, load_documents, schedule_from_document
-from hetuflow_core.jobfile.reading import (
+from hetuflow_core.jobfile.parsing import (
     LARGEST_FILE,
     Format,
     RawDocument,
@@ -30,8 +30,8 @@ from hetuflow_core.jobfile.reading import (
     raw_document,
     raw_documents,
 )
-from hetuflow_core.jobfile.schedule_document import schedule_document
-from hetuflow_core.jobfile.yaml_writing import write_yaml
+from hetuflow_core.jobfile.writers.canonical import canonical, digest, to_document
+from hetuflow_core.jobfile.writers.schedules import schedule_document
 
 __all__ = [
     "LARGEST_FILE",

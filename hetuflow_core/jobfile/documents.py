@@ -1,7 +1,7 @@
 """The documents of a job file as both sides hold them; every field has the name it has in the file.
 
-`hetuflow_core/jobfile/job_reader.py` makes them from raw documents and is where their rules are; a spec that
-exists has been checked.
+`hetuflow_core/jobfile/readers/jobs.py` makes them from raw documents and is where their rules are; a spec
+that exists has been checked.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from hetuflow_core.calendar import Days, Weekday
-from hetuflow_core.graph import Graph, GraphNode, OnFailure, Share, TriggerRule
+from hetuflow_core.calendar import DayRange, Weekday
+from hetuflow_core.flow import Graph, GraphNode, ItemShare, OnFailure, TriggerRule
 from hetuflow_core.placement import Requirements
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.schedule import ScheduleSpec
@@ -189,15 +189,15 @@ class MapOver(msgspec.Struct, frozen=True, kw_only=True):
 
     over: Any  # a list, or a template that gives one
     max_parallel: int | None = None
-    quorum: Share | None = None
+    quorum: ItemShare | None = None
 
 
 class Fleet(msgspec.Struct, frozen=True, kw_only=True):
     """A node that runs once on every agent that fits its placement."""
 
-    waves: tuple[Share, ...] = ()
-    max_unavailable: Share | None = None
-    quorum: Share | None = None
+    waves: tuple[ItemShare, ...] = ()
+    max_unavailable: ItemShare | None = None
+    quorum: ItemShare | None = None
 
 
 class FlowNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -355,10 +355,10 @@ class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     labels: dict[str, str] = {}
     holidays: tuple[str, ...] = ()
-    dates: tuple[Days, ...] = ()
+    dates: tuple[DayRange, ...] = ()
     weekdays: tuple[Weekday, ...] = ()
     calendars: tuple[str, ...] = ()
-    except_days: tuple[Days, ...] = ()  # `except` in the job file, which Python keeps for itself
+    except_days: tuple[DayRange, ...] = ()  # `except` in the job file, which Python keeps for itself
 
 
 Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec | WebhookSpec"

@@ -6,20 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.calendar_reader import read_calendar
 from hetuflow_core.jobfile.documents import Document, JobSpec, Kind, NamespaceSpec
-from hetuflow_core.jobfile.given import Given, did_you_mean, in_file_order, listed
-from hetuflow_core.jobfile.job_reader import read_job, read_namespace
-from hetuflow_core.jobfile.limit_reader import read_limit
 from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
-from hetuflow_core.jobfile.reading import RawDocument, raw_document
-from hetuflow_core.jobfile.schedule_reader import read_schedule
-from hetuflow_core.jobfile.secret_reader import read_secret
-from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
-from hetuflow_core.jobfile.webhook_reader import read_webhook
+from hetuflow_core.jobfile.parsing import RawDocument, raw_document
+from hetuflow_core.jobfile.readers.calendars import read_calendar
+from hetuflow_core.jobfile.readers.jobs import read_job, read_namespace
+from hetuflow_core.jobfile.readers.limits import read_limit
+from hetuflow_core.jobfile.readers.schedules import read_schedule
+from hetuflow_core.jobfile.readers.secrets import read_secret
+from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.readers.webhooks import read_webhook
+from hetuflow_core.jobfile.value_reader import ValueReader, did_you_mean, in_file_order, listed
 from hetuflow_core.schedule import ScheduleSpec
 
-_READERS: Final[Mapping[Kind, Callable[[Given], Document | None]]] = {
+_READERS: Final[Mapping[Kind, Callable[[ValueReader], Document | None]]] = {
     Kind.NAMESPACE: read_namespace,
     Kind.LIMIT: read_limit,
     Kind.CALENDAR: read_calendar,
@@ -39,9 +39,9 @@ def load_documents(
     """Check documents and give their specs, in order; `kind` is what a document without one is."""
     faults: list[Fault] = []
     specs: list[Document] = []
-    first: dict[tuple[str, ...], Given] = {}
+    first: dict[tuple[str, ...], ValueReader] = {}
     for document in documents:
-        given = Given(document.root, document.source, document.path, [])
+        given = ValueReader(document.root, document.source, document.path, [])
         spec = _read(given, kind, unsupported)
         if spec is not None:
             _note_repetition(given, spec, first)
@@ -66,7 +66,7 @@ def schedule_from_document(
 ) -> ScheduleSpec:
     """A schedule from plain data, such as the body of a request or what `schedule_document` gave."""
     raw = raw_document(document, path)
-    given = Given(raw.root, raw.source, raw.path, [])
+    given = ValueReader(raw.root, raw.source, raw.path, [])
     spec = read_schedule(given, unsupported)
     if given.faults or spec is None:
         faults = in_file_order(given.faults)
@@ -74,7 +74,7 @@ def schedule_from_document(
     return spec
 
 
-def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) -> Document | None:
+def _read(given: ValueReader, default: Kind | None, unsupported: Mapping[str, str]) -> Document | None:
     entries = given.entries()
     if entries is None:
         return None
@@ -85,7 +85,7 @@ def _read(given: Given, default: Kind | None, unsupported: Mapping[str, str]) ->
     return None if reader is None else reader(given)
 
 
-def _kind(document: Given, given: Given | None, default: Kind | None) -> Kind | None:
+def _kind(document: ValueReader, given: ValueReader | None, default: Kind | None) -> Kind | None:
     if given is None or given.node.value is None:
         if default is None:
             document.refuse('"kind" is missing: write kind: job.')
@@ -107,7 +107,7 @@ def _kind(document: Given, given: Given | None, default: Kind | None) -> Kind | 
     return kind
 
 
-def _note_repetition(given: Given, spec: Document, first: dict[tuple[str, ...], Given]) -> None:
+def _note_repetition(given: ValueReader, spec: Document, first: dict[tuple[str, ...], ValueReader]) -> None:
     namespace = "" if isinstance(spec, NamespaceSpec) else spec.namespace
     if first.setdefault((spec.kind, namespace, spec.name), given) is not given:
         where = f" in the namespace {namespace}" if namespace else ""

@@ -20,21 +20,28 @@ process exits and never registers again by itself.
 
 from __future__ import annotations
 
-from hetuflow_core.messages.commanding import Acknowledgement, Acknowledgements, AcknowledgementsTaken
-from hetuflow_core.messages.confidences import DeliveredSecret, FetchSecrets, SecretsFetched
-from hetuflow_core.messages.envelope import GATEWAY_PATH, Envelope, MessageKind, Metadata
-from hetuflow_core.messages.files import (
+from hetuflow_core.messages.artifacts import (
     ArtifactFetched,
     ArtifactOutcome,
     ArtifactStored,
     FetchArtifact,
     StoreArtifact,
 )
+from hetuflow_core.messages.assignments import (
+    ArtifactSource,
+    Assignment,
+    InputFile,
+    Probe,
+    RunSpec,
+    SecretPlace,
+)
+from hetuflow_core.messages.command_results import Acknowledgement, Acknowledgements, AcknowledgementsTaken
+from hetuflow_core.messages.envelope import GATEWAY_PATH, Envelope, MessageKind, Metadata
 from hetuflow_core.messages.heartbeats import Heartbeat, HeartbeatKept, HostUsage, Progress, Readiness
 from hetuflow_core.messages.logs import LogChunk, LogChunks, LogChunksTaken, LogOutcome, LogResult
-from hetuflow_core.messages.polling import Cancel, Command, Poll, Polled
-from hetuflow_core.messages.registering import Held, LimitMeans, Register, Registered
-from hetuflow_core.messages.reporting import (
+from hetuflow_core.messages.polls import Cancel, Command, Poll, Polled
+from hetuflow_core.messages.registration import Held, LimitMeans, Register, Registered
+from hetuflow_core.messages.reports import (
     Finish,
     Release,
     ReportOutcome,
@@ -44,7 +51,7 @@ from hetuflow_core.messages.reporting import (
     Start,
     Usage,
 )
-from hetuflow_core.messages.work import ArtifactSource, Assignment, InputFile, Probe, RunSpec, SecretPlace
+from hetuflow_core.messages.secrets import DeliveredSecret, FetchSecrets, SecretsFetched
 
 __all__ = [
     "GATEWAY_PATH",

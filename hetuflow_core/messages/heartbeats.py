@@ -6,8 +6,8 @@ from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.messages.polling import Cancel, Command
-from hetuflow_core.messages.registering import Held
+from hetuflow_core.messages.polls import Cancel, Command
+from hetuflow_core.messages.registration import Held
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -1,11 +1,20 @@
 """Placement: what work asks of an agent, and whether, how well and how soon an agent may take it.
 
 `requirements.py` has what a job asks and its canonical form, `agents.py` what is known of an agent,
-`filters.py` and `scores.py` the reasons, `apart.py` unwanted neighbours, `judging.py` the decision,
-`verdicts.py` its cache, `standing.py` what changes from one moment to the next, `stock.py` what of a batch
-fits. All of it is pure.
+`filters.py` and `scores.py` the reasons, `anti_affinity.py` unwanted neighbours, `decision.py` the decision,
+`verdict_cache.py` its cache, `agent_state.py` what changes from one moment to the next, `resource_stock.py`
+what of a batch fits. All of it is pure.
 """
 
+from hetuflow_core.placement.agent_state import (
+    AgentState,
+    absent,
+    busy,
+    crowding,
+    latest_due,
+    served,
+    takes_work,
+)
 from hetuflow_core.placement.agents import (
     AgentFacts,
     Taint,
@@ -13,9 +22,8 @@ from hetuflow_core.placement.agents import (
     automatic_labels,
     parse_taint,
 )
-from hetuflow_core.placement.apart import RunningJob, discomfort, unwanted
-from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
-from hetuflow_core.placement.judging import (
+from hetuflow_core.placement.anti_affinity import RunningJob, discomfort, unwanted
+from hetuflow_core.placement.decision import (
     FILTER_ENTRY_POINTS,
     LONGEST_DELAY,
     SCORE_ENTRY_POINTS,
@@ -23,7 +31,8 @@ from hetuflow_core.placement.judging import (
     Refusal,
     Verdict,
 )
-from hetuflow_core.placement.matching import evicting_taint, holds, tolerates
+from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
+from hetuflow_core.placement.label_matching import evicting_taint, holds, tolerates
 from hetuflow_core.placement.requirements import (
     DEFAULT_POOL,
     MOST_MEMORY,
@@ -45,18 +54,9 @@ from hetuflow_core.placement.requirements import (
     normalised,
     requirements_from,
 )
+from hetuflow_core.placement.resource_stock import fit_batch, free, lacking, times, total
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
-from hetuflow_core.placement.standing import (
-    Standing,
-    absent,
-    busy,
-    crowding,
-    latest_due,
-    served,
-    takes_work,
-)
-from hetuflow_core.placement.stock import fit_batch, free, lacking, times, total
-from hetuflow_core.placement.verdicts import Verdicts
+from hetuflow_core.placement.verdict_cache import VerdictCache
 
 __all__ = [
     "DEFAULT_POOL",
@@ -68,6 +68,7 @@ __all__ = [
     "STANDARD_SCORES",
     "Affinity",
     "AgentFacts",
+    "AgentState",
     "AntiAffinity",
     "Effect",
     "Expression",
@@ -81,13 +82,12 @@ __all__ = [
     "Resources",
     "RunningJob",
     "Score",
-    "Standing",
     "Taint",
     "Toleration",
     "TolerationOperator",
     "UnlikedNeighbour",
     "Verdict",
-    "Verdicts",
+    "VerdictCache",
     "absent",
     "adjusted",
     "agent_labels",

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.placement.apart import RunningJob
+from hetuflow_core.placement.anti_affinity import RunningJob
 from hetuflow_core.placement.requirements import Effect, Resources
 
 _TAINT: Final = re.compile(

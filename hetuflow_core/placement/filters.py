@@ -11,9 +11,9 @@ from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from hetuflow_core.durations import format_size
 from hetuflow_core.placement.agents import AgentFacts
-from hetuflow_core.placement.matching import holds, untolerated
+from hetuflow_core.placement.label_matching import holds, untolerated
 from hetuflow_core.placement.requirements import DEFAULT_POOL, Effect, Expression, Operator, Requirements
-from hetuflow_core.placement.stock import lacking
+from hetuflow_core.placement.resource_stock import lacking
 
 
 @runtime_checkable

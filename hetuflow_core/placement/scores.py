@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import ClassVar, Final, Protocol, runtime_checkable
 
 from hetuflow_core.placement.agents import AgentFacts
-from hetuflow_core.placement.matching import holds, untolerated
+from hetuflow_core.placement.label_matching import holds, untolerated
 from hetuflow_core.placement.requirements import Effect, Requirements
-from hetuflow_core.placement.stock import busy_share
+from hetuflow_core.placement.resource_stock import busy_share
 
 
 @runtime_checkable

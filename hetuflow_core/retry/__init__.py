@@ -4,7 +4,7 @@ A loss (the agent vanished with the instance) says nothing about the job, so it 
 but work that takes its third agent down with it is quarantined.
 """
 
-from hetuflow_core.retry.deciding import (
+from hetuflow_core.retry.decision import (
     LOSSES_TO_QUARANTINE,
     GiveUp,
     GiveUpReason,
@@ -18,13 +18,13 @@ from hetuflow_core.retry.output_pattern import LONGEST_TEXT, check_pattern, foun
 from hetuflow_core.retry.policy import (
     RETRYABLE,
     Backoff,
-    Change,
-    Condition,
+    InstanceOutcome,
     MemoryChange,
-    Outcome,
     Reaction,
+    RetryChange,
     RetryPolicy,
     Rule,
+    RuleCondition,
 )
 
 __all__ = [
@@ -32,16 +32,16 @@ __all__ = [
     "LOSSES_TO_QUARANTINE",
     "RETRYABLE",
     "Backoff",
-    "Change",
-    "Condition",
     "GiveUp",
     "GiveUpReason",
+    "InstanceOutcome",
     "MemoryChange",
-    "Outcome",
     "Reaction",
     "Retry",
+    "RetryChange",
     "RetryPolicy",
     "Rule",
+    "RuleCondition",
     "check_pattern",
     "clip_retry",
     "deadline_passed",

@@ -67,7 +67,7 @@ def syntax_of(pattern: str) -> Node:
         raise Invalid(f"the pattern is longer than {LONGEST_PATTERN} characters: shorten it.")
     if "\n" in pattern:
         raise Invalid("a pattern is looked for in one line at a time: write it as one line.")
-    reader = _Reader(pattern)
+    reader = _PatternReader(pattern)
     root = reader.choice(0)
     if reader.rest():
         raise Invalid('the pattern has a ")" too many: remove it, or write \\).')
@@ -85,7 +85,7 @@ def size(node: Node) -> int:
             return max(1, size(repeated) * (low + 1 if high is None else high))
 
 
-class _Reader:
+class _PatternReader:
     def __init__(self, pattern: str) -> None:
         ignore_case = pattern.startswith(_IGNORE_CASE)
         self._pattern = pattern

@@ -21,7 +21,7 @@ class Backoff(StrEnum):
     EXPONENTIAL = "exponential"
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """How an instance ended, as far as it is known."""
 
     status: InstanceStatus
@@ -32,7 +32,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     output_tail: str = ""
 
 
-class Condition(msgspec.Struct, frozen=True, kw_only=True):
+class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """A rule's `when`: everything it says must hold.
 
     Exit codes and signals are those of work that ended by itself: the signal that ended a timeout is no
@@ -46,7 +46,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     lost: bool = False
     output: str | None = None
 
-    def holds(self, outcome: Outcome) -> bool:
+    def holds(self, outcome: InstanceOutcome) -> bool:
         failed = outcome.status is InstanceStatus.FAILED
         return (
             (not self.exit_code or (failed and outcome.exit_code in self.exit_code))
@@ -72,7 +72,7 @@ class MemoryChange(msgspec.Struct, frozen=True, kw_only=True):
         return int(memory * self.times)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class RetryChange(msgspec.Struct, frozen=True, kw_only=True):
     """What a retry asks for otherwise than the instance before it."""
 
     memory: MemoryChange | None = None
@@ -87,11 +87,11 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff | None = None
     max_delay: timedelta | None = None
     jitter: bool | None = None
-    change: Change = Change()
+    change: RetryChange = RetryChange()
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    when: Condition
+    when: RuleCondition
     then: Reaction = Reaction()
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO, cast
 
 from hetuflow_core.errors import DataDirectoryUnusable
-from hetuflow_core.runtime.config_log import LogSettings
+from hetuflow_core.runtime.config.log_section import LogSettings
 
 _FOR_US_AND_OUR_GROUP = 0o640
 

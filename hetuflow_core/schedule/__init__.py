@@ -21,7 +21,7 @@ from hetuflow_core.schedule.spec import (
     Overlap,
     ScheduleSpec,
 )
-from hetuflow_core.schedule.upcoming import Coming, Skip, SkipCode, skip_reason, upcoming
+from hetuflow_core.schedule.upcoming import Skip, SkipCode, UpcomingFire, skip_reason, upcoming
 from hetuflow_core.schedule.zones import zone
 
 __all__ = [
@@ -33,7 +33,6 @@ __all__ = [
     "AnyBlackout",
     "Blackout",
     "CalendarUse",
-    "Coming",
     "CronExpression",
     "DailyBlackout",
     "Dst",
@@ -45,6 +44,7 @@ __all__ = [
     "ScheduleSpec",
     "Skip",
     "SkipCode",
+    "UpcomingFire",
     "cron_occurrences",
     "jittered",
     "occurrences",

@@ -85,14 +85,14 @@ class CronExpression:
     hours: tuple[int, ...]
     months: frozenset[int]
     # None: the field is `*` or names every day, and leaves it to the other one. Both given: either suffices.
-    days: Days | None
+    days: MonthDays | None
     weekdays: Weekdays | None
     # Hours with a wildcard, a step or all 24 of them: it follows elapsed time, not the hands of a clock.
     follows_elapsed_time: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Days:
+class MonthDays:
     """Days of the month; LAST is the last one, in `nearest` (to be moved to a working day) as well."""
 
     plain: frozenset[int]
@@ -177,7 +177,7 @@ def _item(field: _Field, item: str) -> list[int]:
     return [number if number <= field.high else number - size for number in range(low, high + 1, step)]
 
 
-def _days(text: str) -> Days | None:
+def _days(text: str) -> MonthDays | None:
     if text == "?":
         return None
     plain: set[int] = set()
@@ -191,7 +191,7 @@ def _days(text: str) -> Days | None:
             nearest.add(_DAY.number(match[1]))
         else:
             plain.update(_item(_DAY, item))
-    return Days(frozenset(plain), frozenset(nearest)) if _EVERY_DAY - plain else None
+    return MonthDays(frozenset(plain), frozenset(nearest)) if _EVERY_DAY - plain else None
 
 
 def _weekdays(text: str) -> Weekdays | None:

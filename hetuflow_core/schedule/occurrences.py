@@ -17,7 +17,7 @@ from typing import Final
 from hetuflow_core.schedule.cron_syntax import CronExpression, parse_cron
 from hetuflow_core.schedule.spec import Dst, Fold, Gap, ScheduleSpec
 from hetuflow_core.schedule.wall_clock import matching_days, wall_times
-from hetuflow_core.schedule.zones import LAST_YEAR, Change, changes, stretches
+from hetuflow_core.schedule.zones import LAST_YEAR, ClockChange, changes, stretches
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -102,7 +102,7 @@ def _instants(
                 yield instant
 
 
-def _falls_into_gap(expression: CronExpression, change: Change | None) -> bool:
+def _falls_into_gap(expression: CronExpression, change: ClockChange | None) -> bool:
     if change is None or change.after <= change.before:
         return False
     return any(True for _ in wall_times(expression, change.at + change.before, change.at + change.after))

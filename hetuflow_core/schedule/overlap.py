@@ -30,7 +30,7 @@ AHEAD: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingFire:
     """A held fire that is due, or soon will be."""
 
     id: UUID
@@ -40,7 +40,7 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class OverlapDecision:
     release: tuple[UUID, ...] = ()
     skip: tuple[UUID, ...] = ()
     # They wait for what is under way to end.
@@ -52,19 +52,19 @@ class Decision:
 
 def decide(
     policy: Overlap,
-    waiting: Sequence[Waiting],
+    waiting: Sequence[WaitingFire],
     *,
     now: datetime,
     busy: bool,
     ended_now: bool = False,
-) -> Decision:
+) -> OverlapDecision:
     """Decide about waiting fires, given in the order (`due_at`, id).
 
     `ended_now` says that something of the schedule has just ended: what became due before that overlapped it.
     """
     near = [fire for fire in waiting if fire.due_at <= now + AHEAD]
     if policy is Overlap.ALLOW:
-        return Decision(release=tuple(fire.id for fire in near))
+        return OverlapDecision(release=tuple(fire.id for fire in near))
     due = [fire for fire in near if fire.due_at <= now]
     coming = [fire for fire in near if fire.due_at > now]
     if policy is Overlap.QUEUE_ALL:
@@ -74,30 +74,32 @@ def decide(
     return _newest(due, coming, busy=busy, ended_now=ended_now, cancels=policy is Overlap.CANCEL_RUNNING)
 
 
-def _in_turn(due: list[Waiting], coming: list[Waiting], *, busy: bool) -> Decision:
+def _in_turn(due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool) -> OverlapDecision:
     line = [*due, *coming]
     released = [] if busy else line[:1]
-    return Decision(
+    return OverlapDecision(
         release=_ids(released),
         queue=_ids(fire for fire in due if fire not in released and not fire.queued),
         look_at=_next_look(coming, released),
     )
 
 
-def _or_never(due: list[Waiting], coming: list[Waiting], *, busy: bool, ended_now: bool) -> Decision:
+def _or_never(
+    due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool, ended_now: bool
+) -> OverlapDecision:
     if busy or ended_now:
         released = [] if busy else coming[:1]
-        return Decision(_ids(released), skip=_ids(due), look_at=_next_look(coming, released))
+        return OverlapDecision(_ids(released), skip=_ids(due), look_at=_next_look(coming, released))
     released = [*due, *coming][:1]
     overlapped = [fire for fire in due if fire not in released]
-    return Decision(_ids(released), skip=_ids(overlapped), look_at=_next_look(coming, released))
+    return OverlapDecision(_ids(released), skip=_ids(overlapped), look_at=_next_look(coming, released))
 
 
 def _newest(
-    due: list[Waiting], coming: list[Waiting], *, busy: bool, ended_now: bool, cancels: bool
-) -> Decision:
+    due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool, ended_now: bool, cancels: bool
+) -> OverlapDecision:
     if busy:
-        return Decision(
+        return OverlapDecision(
             skip=_ids(due[:-1]),
             queue=_ids(fire for fire in due[-1:] if not fire.queued),
             cancel_running=cancels and bool(due),
@@ -105,10 +107,10 @@ def _newest(
         )
     if cancels or ended_now or any(fire.queued for fire in due):
         released = due[-1:] or coming[:1]
-        return Decision(_ids(released), skip=_ids(due[:-1]), look_at=_next_look(coming, released))
+        return OverlapDecision(_ids(released), skip=_ids(due[:-1]), look_at=_next_look(coming, released))
     # Nobody looked for a while: the first would have started, and the newest be waiting for it.
     released, overlapping = [*due, *coming][:1], due[1:]
-    return Decision(
+    return OverlapDecision(
         _ids(released),
         skip=_ids(overlapping[:-1]),
         queue=_ids(overlapping[-1:]),
@@ -116,9 +118,9 @@ def _newest(
     )
 
 
-def _ids(fires: Iterable[Waiting]) -> tuple[UUID, ...]:
+def _ids(fires: Iterable[WaitingFire]) -> tuple[UUID, ...]:
     return tuple(fire.id for fire in fires)
 
 
-def _next_look(coming: list[Waiting], released: list[Waiting]) -> datetime | None:
+def _next_look(coming: list[WaitingFire], released: list[WaitingFire]) -> datetime | None:
     return min((fire.due_at for fire in coming if fire not in released), default=None)

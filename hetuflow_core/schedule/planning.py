@@ -39,7 +39,7 @@ class Fires:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ScheduleProgress:
     """How far a schedule has come."""
 
     # Fires up to here are generated, or will never be.
@@ -52,7 +52,7 @@ class Progress:
 @dataclass(frozen=True, slots=True)
 class Planned:
     fires: tuple[datetime, ...]
-    progress: Progress
+    progress: ScheduleProgress
     # No fire comes between the cursor and this; None when none comes at all.
     next_fire_at: datetime | None
     # Misfires from here up to `missed_until` are given up; None when there are none.
@@ -62,7 +62,7 @@ class Planned:
 
 def plan(
     spec: ScheduleSpec,
-    progress: Progress,
+    progress: ScheduleProgress,
     source: Fires,
     *,
     now: datetime,
@@ -106,7 +106,7 @@ def _most_made_up_for(misfire: Misfire) -> int:
 
 
 def _planned(
-    before: Progress,
+    before: ScheduleProgress,
     fires: list[datetime],
     cursor: datetime,
     decided: datetime | None,
@@ -114,7 +114,7 @@ def _planned(
     left: int | None,
 ) -> Planned:
     pending = decided if decided is not None and decided > cursor else None
-    progress = Progress(cursor, pending, before.fired_count + len(fires))
+    progress = ScheduleProgress(cursor, pending, before.fired_count + len(fires))
     exhausted = left is not None and len(fires) >= left
     return Planned(tuple(fires), progress, None if exhausted else _next_look(source, cursor))
 

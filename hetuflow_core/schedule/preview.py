@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from hetuflow_core.schedule.upcoming import Coming, Skip
+from hetuflow_core.schedule.upcoming import Skip, UpcomingFire
 
 # A calendar may leave out nearly everything; nobody waits for a look at more fires than these.
 MOST_LOOKED_AT: Final = 20_000
@@ -24,7 +24,9 @@ class Previewed:
     skip: Skip | None
 
 
-def preview(comings: Iterable[Coming], count: int, most_looked_at: int = MOST_LOOKED_AT) -> list[Previewed]:
+def preview(
+    comings: Iterable[UpcomingFire], count: int, most_looked_at: int = MOST_LOOKED_AT
+) -> list[Previewed]:
     """The next `count` fires that are not skipped, or as many as there are among those looked at."""
     found: list[Previewed] = []
     fires = 0

@@ -1,8 +1,8 @@
 """Schedules as both sides hold them; every field has the name it has in the job file.
 
 A schedule has exactly one of `cron`, `every`, `at`, `event` and `daemon`.
-`hetuflow_core/jobfile/schedule_reader.py` makes them from raw documents and is where their rules are; a spec
-that exists has been checked.
+`hetuflow_core/jobfile/readers/schedules.py` makes them from raw documents and is where their rules are; a
+spec that exists has been checked.
 """
 
 from __future__ import annotations

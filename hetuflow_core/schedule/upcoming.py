@@ -8,7 +8,7 @@ from datetime import date, datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
 
-from hetuflow_core.calendar import WEEKDAYS, Calendar
+from hetuflow_core.calendar import WEEKDAYS, DaySet
 from hetuflow_core.schedule.jitter import jittered
 from hetuflow_core.schedule.occurrences import unended_occurrences
 from hetuflow_core.schedule.spec import AnyBlackout, Blackout, DailyBlackout, ScheduleSpec
@@ -37,7 +37,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
-class Coming:
+class UpcomingFire:
     """One fire: `fire_at` is the instant it is for, `due_at` when it may start, unless it is skipped."""
 
     fire_at: datetime
@@ -48,11 +48,11 @@ class Coming:
 def upcoming(
     spec: ScheduleSpec,
     schedule_id: UUID,
-    calendars: Mapping[str, Calendar],
+    calendars: Mapping[str, DaySet],
     after: datetime,
     *,
     fired: int = 0,
-) -> Iterator[Coming]:
+) -> Iterator[UpcomingFire]:
     """What comes strictly after `after`, skipped fires with their reason included.
 
     `fired` is how many tasks the schedule has made so far. The first fire that `end_at` or `max_count` leaves
@@ -61,14 +61,14 @@ def upcoming(
     for fire_at in unended_occurrences(spec, after):
         due_at = jittered(schedule_id, fire_at, spec.jitter)
         skip = _ended(spec, fire_at) or skip_reason(spec, calendars, fire_at) or _used_up(spec, fired)
-        yield Coming(fire_at, due_at, skip)
+        yield UpcomingFire(fire_at, due_at, skip)
         if skip is None:
             fired += 1
         elif skip.final:
             return
 
 
-def skip_reason(spec: ScheduleSpec, calendars: Mapping[str, Calendar], fire_at: datetime) -> Skip | None:
+def skip_reason(spec: ScheduleSpec, calendars: Mapping[str, DaySet], fire_at: datetime) -> Skip | None:
     """Why this instant is left out by calendars or blackouts; None if it is not."""
     if not spec.blackout and not spec.calendar.names:
         return None
@@ -88,7 +88,7 @@ def _used_up(spec: ScheduleSpec, fired: int) -> Skip | None:
     return Skip(SkipCode.MAX_COUNT, f"the schedule has fired {spec.max_count} times, its max_count")
 
 
-def _calendar_skip(spec: ScheduleSpec, calendars: Mapping[str, Calendar], day: date) -> Skip | None:
+def _calendar_skip(spec: ScheduleSpec, calendars: Mapping[str, DaySet], day: date) -> Skip | None:
     for name in spec.calendar.names:
         if name not in calendars:
             # Work on a day that may be excluded does more harm than work that is late and says why.

@@ -13,7 +13,7 @@ from datetime import date, datetime, time
 from functools import lru_cache
 from typing import Final
 
-from hetuflow_core.schedule.cron_syntax import LAST, CronExpression, Days, Weekdays
+from hetuflow_core.schedule.cron_syntax import LAST, CronExpression, MonthDays, Weekdays
 
 _DAYS_PER_WEEK: Final = 7
 _MONTHS_PER_YEAR: Final = 12
@@ -56,7 +56,7 @@ def days_of_month(expression: CronExpression, year: int, month: int) -> tuple[in
     return tuple(sorted(found))
 
 
-def _by_number(days: Days, weekday_of_first: int, length: int) -> set[int]:
+def _by_number(days: MonthDays, weekday_of_first: int, length: int) -> set[int]:
     plain = {length if day == LAST else day for day in days.plain if day <= length}
     nearest = {
         _working_day(length if day == LAST else day, weekday_of_first, length)

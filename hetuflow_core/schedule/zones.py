@@ -35,7 +35,7 @@ _SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ClockChange:
     """At that instant clocks go from one offset to another: forward leaves a gap, back repeats a stretch."""
 
     at: datetime
@@ -50,7 +50,7 @@ class Stretch:
     start: datetime
     end: datetime
     offset: timedelta
-    change: Change | None
+    change: ClockChange | None
 
 
 @lru_cache(maxsize=_ZONES_KEPT)
@@ -83,7 +83,7 @@ def stretches(name: str, start: datetime, end: datetime) -> Iterator[Stretch]:
 
 
 @lru_cache(maxsize=_YEARS_KEPT)
-def changes(name: str, year: int) -> tuple[Change, ...]:
+def changes(name: str, year: int) -> tuple[ClockChange, ...]:
     """The changes of a year, which begins and ends in UTC."""
     found = []
     at, end = datetime(year, 1, 1), datetime(year + 1, 1, 1)  # noqa: DTZ001
@@ -94,7 +94,7 @@ def changes(name: str, year: int) -> tuple[Change, ...]:
         later = min(at + _LOOK_EVERY, end - _SECOND)
         after = offset_at(name, later)
         if after != before:
-            found.append(Change(_first_with(name, after, at, later), before, after))
+            found.append(ClockChange(_first_with(name, after, at, later), before, after))
             before = after
         at = later
     return tuple(found)

@@ -11,17 +11,17 @@ from datetime import datetime
 
 from hetuflow_core import __version__, ids
 from hetuflow_core.runtime.timers import Timers
+from hetuflow_server.cluster.balancer import Balancer
+from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
+from hetuflow_server.cluster.leadership_store import Lease
+from hetuflow_server.cluster.loop_roles import RoleLoops
+from hetuflow_server.cluster.membership import Membership
+from hetuflow_server.cluster.ownership import Ownership
+from hetuflow_server.cluster.servers_store import ServerIdentity
 from hetuflow_server.http.listening import Listener
-from hetuflow_server.loops.balancer import Balancer
-from hetuflow_server.loops.roles import RoleLoops
-from hetuflow_server.services.leadership import Leadership, LeaseTimes
-from hetuflow_server.services.membership import Membership
-from hetuflow_server.services.ownership import Ownership
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.postgres.terminate_backends import BackendTerminator
 from hetuflow_server.settings import ServerSettings
-from hetuflow_server.store.database import Database
-from hetuflow_server.store.evicting import Evicting
-from hetuflow_server.store.leadership import Lease
-from hetuflow_server.store.servers import ServerIdentity
 
 _LEADER_CONNECTIONS = 4
 _BALANCE_EVERY_SECONDS = 0.5
@@ -69,7 +69,7 @@ class Cluster:
             learn_time,
         )
         balancer = Balancer(
-            database, self.leadership, Evicting(database), clock, dead_after=leader.dead_after
+            database, self.leadership, BackendTerminator(database), clock, dead_after=leader.dead_after
         )
         beat = leader.heartbeat_every.total_seconds()
         owned = self.roles.server_loop("namespaces owned", self.ownership.refresh, every=_OWNED_EVERY_SECONDS)

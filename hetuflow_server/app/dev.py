@@ -8,29 +8,29 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Unauthenticated
-from hetuflow_core.identities import AgentTokenRequest, ApiKeyRequest
-from hetuflow_core.roles import Role
+from hetuflow_core.resources.identity import AgentTokenRequest, ApiKeyRequest
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_core.runtime.late_parts import LateParts
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.loop import Loop
 from hetuflow_core.runtime.timers import Timers
+from hetuflow_server.app.direct_database import open_store
 from hetuflow_server.app.server import server_parts
-from hetuflow_server.app.store import open_store
 from hetuflow_server.dev.agent_process import AgentProcess, agent_environment
 from hetuflow_server.dev.folder import DevFolder, DevInfo
-from hetuflow_server.dev.watchman import Watched, Watchman
+from hetuflow_server.dev.restarter import RestartedPart, Restarter
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.http.listening import Listener
-from hetuflow_server.services.access import Access
-from hetuflow_server.services.agent_tokens import AgentTokens
-from hetuflow_server.services.api_keys import ApiKeys
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.request_rates import RequestRates
+from hetuflow_server.identity.access import Access
+from hetuflow_server.identity.keys.agent_tokens import AgentTokens
+from hetuflow_server.identity.keys.api_keys import ApiKeys
+from hetuflow_server.identity.request_rates import RequestRates
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.schema import migrate
 from hetuflow_server.settings import DatabaseSettings, ServerSettings
-from hetuflow_server.store import migrate
 
 _HOST = "127.0.0.1"
 _WATCH_EVERY_SECONDS = 1.0
@@ -70,10 +70,10 @@ class DevSystem:
 
     def application(self) -> Application:
         timers = Timers(SystemClock())
-        watched: list[Watched] = [self.agent, *([self.postgres] if self.postgres else [])]
+        watched: list[RestartedPart] = [self.agent, *([self.postgres] if self.postgres else [])]
         watch = Loop(
             "watchman",
-            Watchman(watched, self.write_info).run_once,
+            Restarter(watched, self.write_info).run_once,
             timers=timers,
             rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
             every=_WATCH_EVERY_SECONDS,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from hetuflow_core.group_roles import GroupRoles
+from hetuflow_core.access.group_roles import GroupRoles
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.services.oidc_logins import Claimed
-from hetuflow_server.services.oidc_provider import Client, OidcProvider
-from hetuflow_server.services.verifiers import IdentityVerifier, OidcTokens, load_verifiers
+from hetuflow_server.identity.oidc.logins import ClaimNames
+from hetuflow_server.identity.oidc.provider import Client, OidcProvider
+from hetuflow_server.identity.verifiers import IdentityVerifier, OidcTokens, load_verifiers
 from hetuflow_server.settings import ServerSettings
 
 
 class Identity:
     def __init__(self, settings: ServerSettings, clock: Clock) -> None:
         oidc = settings.oidc
-        self.claimed = Claimed(oidc.name_claim, oidc.groups_claim, GroupRoles(oidc.roles))
+        self.claimed = ClaimNames(oidc.name_claim, oidc.groups_claim, GroupRoles(oidc.roles))
         self.provider: OidcProvider | None = None
         self.verifiers: list[IdentityVerifier] = load_verifiers(settings.auth.verifiers)
         if oidc.issuer is not None:

@@ -9,22 +9,22 @@ from hetuflow_core.runtime.loop import Loop
 from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.app.cluster import Cluster
 from hetuflow_server.app.services import Services
-from hetuflow_server.loops.audit_sealer import AuditSealer
-from hetuflow_server.loops.daemon_keeper import DaemonKeeper
-from hetuflow_server.loops.event_deadlines import EventDeadlines
-from hetuflow_server.loops.event_matcher import EventMatcher
-from hetuflow_server.loops.flow_repair import FlowRepair
-from hetuflow_server.loops.generator import Generator
-from hetuflow_server.loops.key_sweeper import KeySweeper
-from hetuflow_server.loops.messenger import Messenger
-from hetuflow_server.loops.rescuer import Rescuer
-from hetuflow_server.loops.staging import Staging
-from hetuflow_server.loops.upkeep import Upkeep
-from hetuflow_server.services.namespace_load import NamespaceLoad
-from hetuflow_server.services.posting import Post
-from hetuflow_server.services.task_stream import Recording
+from hetuflow_server.audit.sealer import AuditSealer
+from hetuflow_server.cluster.hints import wake_on_events
+from hetuflow_server.cluster.namespace_load import NamespaceLoad
+from hetuflow_server.daemons.reconciler import DaemonReconciler
+from hetuflow_server.events.deadlines import EventDeadlines
+from hetuflow_server.events.matcher import EventMatcher
+from hetuflow_server.flows.repair import FlowRepair
+from hetuflow_server.queue.key_sweeper import KeySweeper
+from hetuflow_server.queue.rescuer import Rescuer
+from hetuflow_server.schedules.generator import Generator
+from hetuflow_server.schedules.overlap.staging import Staging
 from hetuflow_server.settings import ServerSettings
-from hetuflow_server.stream.hints import wake_on_events
+from hetuflow_server.tasks.stream.service import Recording
+from hetuflow_server.upkeep.loop import Upkeep
+from hetuflow_server.webhooks.delivery import WebhookClient
+from hetuflow_server.webhooks.sender import WebhookSender
 
 _UPKEEP_EVERY_SECONDS = 60.0
 _LOAD_EVERY_SECONDS = 10.0
@@ -58,16 +58,16 @@ def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster
         services.database,
         cluster.leadership.transactions(statement_timeout=settings.database.statement_timeout),
     )
-    messenger = Messenger(
+    webhook_sender = WebhookSender(
         services.database,
         services.webhooks,
-        Post(parse_networks(settings.webhooks.allow)),
+        WebhookClient(parse_networks(settings.webhooks.allow)),
         services.clock,
         random.Random(),  # noqa: S311 - spreads retries, guards nothing
     )
-    announcing = services.settler.announcing
+    webhooks_on_task_end = services.finisher.webhooks_on_task_end
     recording = Recording([services.database, cluster.leader_database])
-    rescuer = Rescuer(services.database, cluster.ownership, services.settler, services.hints)
+    rescuer = Rescuer(services.database, cluster.ownership, services.finisher, services.hints)
     load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
     key_sweeper = KeySweeper(services.database, cluster.ownership, services.capacity, services.hints)
     return [
@@ -75,10 +75,12 @@ def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster
         roles.leader_loop("audit sealer", sealer.run_once, every=1.0),
         roles.owner_loop("rescuer", rescuer.run_once, look=rescuer.look, every=1.0),
         roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
-        roles.server_loop("messenger", messenger.run_once, every=1.0),
-        roles.server_loop("webhooks known", lambda: announcing.refresh(services.database), every=1.0),
+        roles.server_loop("messenger", webhook_sender.run_once, every=1.0),
+        roles.server_loop(
+            "webhooks known", lambda: webhooks_on_task_end.refresh(services.database), every=1.0
+        ),
         roles.server_loop("namespaces followed", recording.refresh, every=1.0),
-        roles.server_loop("mailroom", services.mailroom.look, every=1.0),
+        roles.server_loop("mailroom", services.command_delivery.look, every=1.0),
         roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
         roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
         roles.server_loop("keys used", services.access.flush_uses, every=10.0),
@@ -91,15 +93,15 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
     staging = Staging(
         services.database,
         cluster.ownership,
-        services.settler,
+        services.finisher,
         services.following,
         services.hints,
         timers,
     )
     staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
     staging.when_due(staging_loop.wake)
-    daemons = DaemonKeeper(
-        services.database, cluster.ownership, services.settler, services.hints, services.clock
+    daemons = DaemonReconciler(
+        services.database, cluster.ownership, services.finisher, services.hints, services.clock
     )
     daemons_loop = cluster.roles.owner_loop("daemons", daemons.run_once, look=daemons.look, every=1.0)
     daemons.when_changed(daemons_loop.wake)
@@ -130,16 +132,16 @@ def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> li
 
 
 def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
-    errands = cluster.roles.server_loop("flow errands", services.flow_errands.run_once, every=1.0)
-    services.flow_errands.when_wanted(errands.wake)
+    follow_ups = cluster.roles.server_loop("flow errands", services.flow_follow_ups.run_once, every=1.0)
+    services.flow_follow_ups.when_wanted(follow_ups.wake)
     repair = FlowRepair(
         services.database,
         cluster.ownership,
-        services.settler.advancing,
-        services.flow_errands,
+        services.finisher.flow_advance,
+        services.flow_follow_ups,
         services.hints,
         timers,
     )
     repair_loop = cluster.roles.owner_loop("flow repair", repair.run_once, look=repair.look, every=1.0)
     repair.when_due(repair_loop.wake)
-    return [errands, repair_loop]
+    return [follow_ups, repair_loop]

@@ -7,44 +7,44 @@ from collections.abc import Sequence
 from litestar import Litestar
 from litestar.exceptions import HTTPException
 
-from hetuflow_server.api.agents import agents_router
-from hetuflow_server.api.api_keys import api_keys_router
-from hetuflow_server.api.artifacts import artifacts_router
-from hetuflow_server.api.audit import audit_router
-from hetuflow_server.api.auth import auth_router
-from hetuflow_server.api.backfills import backfills_router
-from hetuflow_server.api.bulk import bulk_router
-from hetuflow_server.api.calendars import calendars_router
-from hetuflow_server.api.daemons import daemons_router
-from hetuflow_server.api.docs import docs_router
-from hetuflow_server.api.events import events_router
-from hetuflow_server.api.explanations import explanations_router
-from hetuflow_server.api.flow_runs import flow_runs_router
-from hetuflow_server.api.health import healthz, readyz
-from hetuflow_server.api.jobs import jobs_router
-from hetuflow_server.api.limits import limits_router
-from hetuflow_server.api.namespaces import namespaces_router
-from hetuflow_server.api.oidc import oidc_router
-from hetuflow_server.api.schedule_previews import schedule_previews_router
-from hetuflow_server.api.schedules import schedules_router
-from hetuflow_server.api.secrets import secrets_router
-from hetuflow_server.api.servers import servers_router
-from hetuflow_server.api.system import system_router
-from hetuflow_server.api.task_instances import task_instances_router
-from hetuflow_server.api.task_stream import task_stream_router
-from hetuflow_server.api.tasks import tasks_router
-from hetuflow_server.api.users import users_router
-from hetuflow_server.api.webhooks import webhooks_router
+from hetuflow_server.agents.routes import agents_router
 from hetuflow_server.app.services import Services
+from hetuflow_server.apply.routes import jobs_router
+from hetuflow_server.artifacts.routes import artifacts_router
+from hetuflow_server.audit.routes import audit_router
+from hetuflow_server.bulk.routes import bulk_router
+from hetuflow_server.cluster.routes import servers_router
+from hetuflow_server.daemons.routes import daemons_router
+from hetuflow_server.events.routes import events_router
+from hetuflow_server.flows.routes import flow_runs_router
+from hetuflow_server.http.authorization import guard_with
 from hetuflow_server.http.compression import compressing
 from hetuflow_server.http.cross_origin import cross_origin
-from hetuflow_server.http.depending import resolve_one_by_one
-from hetuflow_server.http.guarding import guard_with
+from hetuflow_server.http.docs_routes import docs_router
+from hetuflow_server.http.idempotency import declare_keys, repeating_with
+from hetuflow_server.http.inline_dependencies import resolve_one_by_one
 from hetuflow_server.http.openapi import openapi_config
 from hetuflow_server.http.problems import problem_of
-from hetuflow_server.http.repeating import declare_keys, repeating_with
-from hetuflow_server.http.strictness import declare_queries, refuse_unreadable
-from hetuflow_server.services.health import Readiness
+from hetuflow_server.http.request_validation import declare_queries, refuse_unreadable
+from hetuflow_server.identity.keys.routes import api_keys_router
+from hetuflow_server.identity.logins.routes import auth_router
+from hetuflow_server.identity.namespaces.routes import namespaces_router
+from hetuflow_server.identity.oidc.routes import oidc_router
+from hetuflow_server.identity.users.routes import users_router
+from hetuflow_server.limits.routes import limits_router
+from hetuflow_server.schedules.backfills.routes import backfills_router
+from hetuflow_server.schedules.calendars.routes import calendars_router
+from hetuflow_server.schedules.previews.routes import schedule_previews_router
+from hetuflow_server.schedules.routes import schedules_router
+from hetuflow_server.secrets.routes import secrets_router
+from hetuflow_server.status.health import Readiness
+from hetuflow_server.status.health_routes import healthz, readyz
+from hetuflow_server.status.routes import system_router
+from hetuflow_server.tasks.explain.routes import explanations_router
+from hetuflow_server.tasks.instance_routes import task_instances_router
+from hetuflow_server.tasks.routes import tasks_router
+from hetuflow_server.tasks.stream.routes import task_stream_router
+from hetuflow_server.webhooks.routes import webhooks_router
 
 
 def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = ()) -> Litestar:
@@ -70,7 +70,7 @@ def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = 
         middleware=[compressing],
         cors_config=cross_origin(origins),
         guards=[guard_with(services.access.principal)],
-        before_request=repeating_with(services.repeating, refuse_unreadable),
+        before_request=repeating_with(services.idempotent_requests, refuse_unreadable),
         logging_config=None,
     )
     declare_queries(api)

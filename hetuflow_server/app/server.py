@@ -8,21 +8,21 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.lifecycle import Application, Part, StopSwitch
 from hetuflow_core.runtime.timers import Timers
 from hetuflow_server.app.cluster import Cluster, Handover
+from hetuflow_server.app.direct_database import open_database
 from hetuflow_server.app.loops import server_loops
 from hetuflow_server.app.rest import rest_api
 from hetuflow_server.app.services import Services
-from hetuflow_server.app.store import open_database
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.cluster.relay import Relay
 from hetuflow_server.gateway.entrance import entrances
+from hetuflow_server.http.idempotency import IdempotencyMiddleware
 from hetuflow_server.http.listening import HttpServer, Listener
-from hetuflow_server.http.repeating import KeptTogether
-from hetuflow_server.http.requests import RequestContext
+from hetuflow_server.http.request_log import RequestContext
 from hetuflow_server.http.source_address import networks
 from hetuflow_server.http.tls import ServerTls, TlsFiles
-from hetuflow_server.services.database_clock import ClockSetter, DatabaseClock
-from hetuflow_server.services.health import Readiness
+from hetuflow_server.postgres.clock import ClockSetter, DatabaseClock
 from hetuflow_server.settings import HttpSettings, ServerSettings
-from hetuflow_server.stream.hints import Hints
-from hetuflow_server.stream.relay import Relay
+from hetuflow_server.status.health import Readiness
 
 
 def build_server(settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None) -> Application:
@@ -58,7 +58,7 @@ def server_parts(
     loops = [*cluster.loops, *server_loops(settings, services, cluster, timers)]
     http = HttpServer(
         RequestContext(
-            KeptTogether(
+            IdempotencyMiddleware(
                 rest_api(
                     services,
                     Readiness(services.database, loops, cluster.leadership),

@@ -8,65 +8,65 @@ from typing import Any
 from litestar.di import Provide
 
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.api.principals import provide_principal
+from hetuflow_server.agents.actions import AgentActions
+from hetuflow_server.agents.command_delivery import CommandDelivery
+from hetuflow_server.agents.sessions import AgentSessions
 from hetuflow_server.app.identity import Identity
 from hetuflow_server.app.server_keys import server_keys
+from hetuflow_server.apply.documents import DocumentApplier
+from hetuflow_server.apply.job_edits import JobEdits
+from hetuflow_server.artifacts.service import Artifacts
+from hetuflow_server.audit.service import AuditTrail, Denials
+from hetuflow_server.bulk.switches import BulkSwitches
+from hetuflow_server.bulk.tasks import BulkTasks
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.cluster.servers import Servers
+from hetuflow_server.daemons.actions import DaemonActions
+from hetuflow_server.events.service import Events
+from hetuflow_server.flows.actions import FlowActions
+from hetuflow_server.flows.follow_ups import FlowFollowUps
+from hetuflow_server.gateway.assignments import Assignments
 from hetuflow_server.gateway.calls import Gateway
-from hetuflow_server.services.access import Access
-from hetuflow_server.services.access_tokens import AccessTokens
-from hetuflow_server.services.agent_actions import AgentActions
-from hetuflow_server.services.agent_sessions import AgentSessions
-from hetuflow_server.services.agent_tokens import AgentTokens
-from hetuflow_server.services.api_keys import ApiKeys
-from hetuflow_server.services.applying import Applying
-from hetuflow_server.services.artifacts import Artifacts
-from hetuflow_server.services.assignments import Assignments
-from hetuflow_server.services.audit import AuditTrail, Denials
-from hetuflow_server.services.backfills import Backfills
-from hetuflow_server.services.bulk_switches import BulkSwitches
-from hetuflow_server.services.bulk_tasks import BulkTasks
-from hetuflow_server.services.calendar_actions import CalendarActions
-from hetuflow_server.services.capacity import Capacity
-from hetuflow_server.services.claiming import Claiming
-from hetuflow_server.services.daemon_actions import DaemonActions
-from hetuflow_server.services.dispatcher import Dispatcher
-from hetuflow_server.services.events import Events
-from hetuflow_server.services.explaining import Explaining
-from hetuflow_server.services.flows.control import FlowControl
-from hetuflow_server.services.flows.errands import FlowErrands
-from hetuflow_server.services.following import Following
-from hetuflow_server.services.health import Readiness
-from hetuflow_server.services.job_edits import JobEdits
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.keyring import Keyring
-from hetuflow_server.services.limits import Limits
-from hetuflow_server.services.log_ingest import LogIngest
-from hetuflow_server.services.log_reading import LogReading
-from hetuflow_server.services.logins import LoginLimits, Logins
-from hetuflow_server.services.mailroom import Mailroom
-from hetuflow_server.services.namespaces import Namespaces
-from hetuflow_server.services.oidc_logins import OidcLogins
-from hetuflow_server.services.overview import Overview
-from hetuflow_server.services.passwords import Passwords
-from hetuflow_server.services.placement_classes import PlacementClasses
-from hetuflow_server.services.repeating import Repeating
-from hetuflow_server.services.reporting import Reporting
-from hetuflow_server.services.request_rates import RequestRates
-from hetuflow_server.services.schedule_previews import SchedulePreviews
-from hetuflow_server.services.schedules import Schedules
-from hetuflow_server.services.secret_delivery import SecretDelivery
-from hetuflow_server.services.secrets import Secrets
-from hetuflow_server.services.servers import Servers
-from hetuflow_server.services.settling import Settler
-from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.services.task_lists import TaskLists
-from hetuflow_server.services.task_stream import TaskStream
-from hetuflow_server.services.user_sessions import UserSessions
-from hetuflow_server.services.users import Users
-from hetuflow_server.services.webhooks import Webhooks
+from hetuflow_server.gateway.log_ingest import LogIngest
+from hetuflow_server.gateway.polls import Polls
+from hetuflow_server.gateway.reports import Reports
+from hetuflow_server.gateway.secret_delivery import SecretDelivery
+from hetuflow_server.http.principal_dependency import provide_principal
+from hetuflow_server.identity.access import Access
+from hetuflow_server.identity.keys.agent_tokens import AgentTokens
+from hetuflow_server.identity.keys.api_keys import ApiKeys
+from hetuflow_server.identity.logins.access_tokens import AccessTokens
+from hetuflow_server.identity.logins.passwords import Passwords
+from hetuflow_server.identity.logins.service import LoginLimits, Logins
+from hetuflow_server.identity.logins.sessions import UserSessions
+from hetuflow_server.identity.namespaces.service import Namespaces
+from hetuflow_server.identity.oidc.logins import OidcLogins
+from hetuflow_server.identity.request_rates import RequestRates
+from hetuflow_server.identity.users.service import Users
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.limits.service import Limits
+from hetuflow_server.logs.reading import LogReading
+from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.queue.capacity import Capacity
+from hetuflow_server.queue.dispatcher import Dispatcher
+from hetuflow_server.queue.finish import Finisher
+from hetuflow_server.requests.idempotency import IdempotentRequests
+from hetuflow_server.schedules.actions import Schedules
+from hetuflow_server.schedules.backfills.service import Backfills
+from hetuflow_server.schedules.calendars.actions import CalendarActions
+from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
+from hetuflow_server.schedules.previews.service import SchedulePreviews
+from hetuflow_server.secrets.keyring import Keyring
+from hetuflow_server.secrets.service import Secrets
 from hetuflow_server.settings import ServerSettings
-from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.status.health import Readiness
+from hetuflow_server.status.service import Overview
+from hetuflow_server.tasks.actions import TaskActions
+from hetuflow_server.tasks.explain.service import TaskExplanations
+from hetuflow_server.tasks.lists.service import TaskLists
+from hetuflow_server.tasks.stream.service import TaskStream
+from hetuflow_server.webhooks.service import Webhooks
 
 _MEBIBYTE = 1024 * 1024
 
@@ -102,51 +102,51 @@ class Services:
         self.users = Users(database, self.passwords, clock)
         self.api_keys = ApiKeys(database, clock)
         self.agent_tokens = AgentTokens(database, clock)
-        self.following = Following(versions)
+        self.following = SchedulesOnTaskEnd(versions)
         self.capacity = Capacity(PlacementClasses())
-        self.settler = Settler(versions, self.capacity, clock, rng)
-        self.flow_errands = FlowErrands(
-            database, self.hints, versions, self.settler.advancing, self.settler, self.capacity
+        self.finisher = Finisher(versions, self.capacity, clock, rng)
+        self.flow_follow_ups = FlowFollowUps(
+            database, self.hints, versions, self.finisher.flow_advance, self.finisher, self.capacity
         )
         self.sessions = AgentSessions(
-            database, self.hints, self.settler, clock, require_approval=settings.agents.require_approval
+            database, self.hints, self.finisher, clock, require_approval=settings.agents.require_approval
         )
-        self.mailroom = Mailroom(database, self.hints, self.sessions, clock)
-        self.dispatcher = Dispatcher(database, self.hints, clock, self.capacity, self.settler, versions)
-        assignments = Assignments(database, versions, self.capacity.classes, self.settler, self.hints)
+        self.command_delivery = CommandDelivery(database, self.hints, self.sessions, clock)
+        self.dispatcher = Dispatcher(database, self.hints, clock, self.capacity, self.finisher, versions)
+        assignments = Assignments(database, versions, self.capacity.classes, self.finisher, self.hints)
         self.artifacts = Artifacts(
             database, self.sessions, clock, file_cap=artifact_cap, cap=4 * artifact_cap
         )
-        self.repeating = Repeating(database, server_keys(settings.server))
+        self.idempotent_requests = IdempotentRequests(database, server_keys(settings.server))
         keyring = Keyring(server_keys(settings.server))
         self.secrets = Secrets(database, keyring, clock)
         self.gateway = Gateway(
             self.access,
             self.sessions,
-            Claiming(self.sessions, self.dispatcher, assignments, self.mailroom, clock),
-            Reporting(database, self.hints, self.sessions, self.mailroom, self.settler, clock),
+            Polls(self.sessions, self.dispatcher, assignments, self.command_delivery, clock),
+            Reports(database, self.hints, self.sessions, self.command_delivery, self.finisher, clock),
             LogIngest(database, self.hints, self.sessions, clock, cap=log_cap),
-            self.mailroom,
+            self.command_delivery,
             self.artifacts,
             SecretDelivery(database, self.sessions, versions, keyring, clock),
         )
         self.log_reading = LogReading(database, self.hints, clock)
         self._offer_tasks()
-        self.flow_control = FlowControl(
-            database, self.hints, self.settler.advancing, self.settler, self.task_actions
+        self.flow_control = FlowActions(
+            database, self.hints, self.finisher.flow_advance, self.finisher, self.task_actions
         )
         self.limits = Limits(database, self.hints)
         self.audit = AuditTrail(database)
         self.denials = Denials(database, clock)
-        self.agent_actions = AgentActions(database, self.hints, self.settler, clock)
+        self.agent_actions = AgentActions(database, self.hints, self.finisher, clock)
         self.calendar_actions = CalendarActions(database, clock)
         self.schedules = Schedules(database)
         self.daemon_actions = DaemonActions(database, self.hints, self.schedules, clock)
-        self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
+        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, self.following)
         self.schedule_previews = SchedulePreviews(database, clock)
         self.events = Events(database)
-        self.webhooks = Webhooks(database, keyring, self.settler.announcing, clock, self.events)
-        self.applying = Applying(database, clock, self.secrets, self.webhooks)
+        self.webhooks = Webhooks(database, keyring, self.finisher.webhooks_on_task_end, clock, self.events)
+        self.applying = DocumentApplier(database, clock, self.secrets, self.webhooks)
         self._offer_edits()
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
@@ -158,14 +158,14 @@ class Services:
             self.database,
             self.hints,
             self.versions,
-            self.settler,
+            self.finisher,
             self.clock,
             offer=self.dispatcher.offer,
         )
         self.task_lists = TaskLists(self.database)
         self.task_stream = TaskStream(self.database, self.hints, self.clock)
-        self.bulk_tasks = BulkTasks(self.database, self.hints, self.settler, self.task_actions)
-        self.explaining = Explaining(self.database, self.capacity, self.versions)
+        self.bulk_tasks = BulkTasks(self.database, self.hints, self.finisher, self.task_actions)
+        self.explaining = TaskExplanations(self.database, self.capacity, self.versions)
 
     def _offer_edits(self) -> None:
         """What people change of jobs and schedules beside applying documents."""

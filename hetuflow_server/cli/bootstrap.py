@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
 
+from hetuflow_core.access.roles import Role
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.roles import Role
 from hetuflow_core.runtime.clock import Clock, SystemClock
-from hetuflow_core.runtime.config import load_settings
-from hetuflow_server.app.store import open_store
+from hetuflow_core.runtime.config.loading import load_settings
+from hetuflow_server.app.direct_database import open_store
 from hetuflow_server.cli.invocation import Invocation
-from hetuflow_server.services.principals import Principal
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import StoreSettings
-from hetuflow_server.store.database import Database
 
 T = TypeVar("T")
 

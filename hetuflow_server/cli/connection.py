@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from hetuflow_core.errors import HostBlocked
-from hetuflow_core.identities import LoginAnswer
+from hetuflow_core.resources.identity import LoginAnswer
 from hetuflow_server.cli.profiles import SOON, Profile, Profiles
 
 # Written by a running `hetuflow dev`, so that commands beside it need no options.
@@ -19,14 +19,14 @@ DEV_INFO: Final = Path(".hetuflow", "dev.json")
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class ServerConnection:
     """None stands for the client's own default."""
 
     url: str | None
     api_key: str | None = field(repr=False)
 
 
-class DevInfo(msgspec.Struct, frozen=True):
+class DevAccess(msgspec.Struct, frozen=True):
     url: str
     api_key: str | None = None
     database_url: str | None = None
@@ -40,7 +40,7 @@ def find_connection(
     profiles: Profiles | None = None,
     profile: str | None = None,
     fresh: Callable[[Profiles, str], Profile] | None = None,
-) -> Connection:
+) -> ServerConnection:
     """What was given wins, then the profile that was named, the development system of this folder if it
     runs, and the profile in use.
 
@@ -48,17 +48,17 @@ def find_connection(
     """
     if api_key is None and profile is not None and profiles is not None:
         found = fresh(profiles, profile) if fresh else profiles.get(profile)
-        return Connection(url or found.url, found.credential if url in {None, found.url} else None)
+        return ServerConnection(url or found.url, found.credential if url in {None, found.url} else None)
     if url is not None:
-        return Connection(url, api_key)
+        return ServerConnection(url, api_key)
     dev = read_dev_info(folder)
     if dev is not None:
-        return Connection(dev.url, api_key or dev.api_key)
+        return ServerConnection(dev.url, api_key or dev.api_key)
     current = profiles.current if profiles is not None and api_key is None else None
     if profiles is not None and current is not None:
         found = fresh(profiles, current) if fresh else profiles.get(current)
-        return Connection(found.url, found.credential)
-    return Connection(None, api_key)
+        return ServerConnection(found.url, found.credential)
+    return ServerConnection(None, api_key)
 
 
 def refreshed(
@@ -93,11 +93,11 @@ def _ending(profile: Profile, now: datetime) -> bool:
     return profile.api_key is None and profile.expires_at is not None and profile.expires_at <= now + SOON
 
 
-def read_dev_info(folder: Path) -> DevInfo | None:
+def read_dev_info(folder: Path) -> DevAccess | None:
     """What the development system of this folder says of itself, if it runs."""
     file = folder / DEV_INFO
     try:
-        return msgspec.json.decode(file.read_bytes(), type=DevInfo)
+        return msgspec.json.decode(file.read_bytes(), type=DevAccess)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hetuflow_core.identities import AgentTokenRequest, ApiKeyRequest, NewAgentToken, NewApiKey
+from hetuflow_core.resources.identity import AgentTokenRequest, ApiKeyRequest, NewAgentToken, NewApiKey
 from hetuflow_server.cli.bootstrap import OPERATOR_OF_THE_DATABASE, on_server_or_database
 from hetuflow_server.cli.invocation import Invocation
-from hetuflow_server.services.agent_tokens import AgentTokens
-from hetuflow_server.services.api_keys import ApiKeys
+from hetuflow_server.identity.keys.agent_tokens import AgentTokens
+from hetuflow_server.identity.keys.api_keys import ApiKeys
 
 
 def create_key(invocation: Invocation, config_path: Path | None, asked: ApiKeyRequest) -> NewApiKey:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from hetuflow_core.errors import ConfigInvalid
-from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_server.cli.connection import read_dev_info
 from hetuflow_server.settings import StoreSettings
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 import click
 
 from hetuflow_core.runtime.terminal import is_terminal
-from hetuflow_server.cli.progress import StatusLine
+from hetuflow_server.cli.output.progress import StatusLine
 
 Choice = Literal["ask", "cancel", "detach"]
 

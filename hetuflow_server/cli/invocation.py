@@ -14,10 +14,12 @@ import click
 
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import HetuflowError, Invalid
-from hetuflow_core.identities import LoginAnswer
+from hetuflow_core.resources.identity import LoginAnswer
 from hetuflow_core.runtime.clock import Clock, SystemClock
 from hetuflow_core.runtime.terminal import coloured, is_terminal
-from hetuflow_server.cli.common_options import (
+from hetuflow_server.cli.connection import ServerConnection, find_connection, refreshed
+from hetuflow_server.cli.lazy_loading import load
+from hetuflow_server.cli.options.shared import (
     API_KEY,
     DEFAULT_NAMESPACE,
     NAMESPACE,
@@ -27,11 +29,9 @@ from hetuflow_server.cli.common_options import (
     URL,
     OutputFormat,
 )
-from hetuflow_server.cli.connection import Connection, find_connection, refreshed
-from hetuflow_server.cli.layout import Block, plain
-from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.output.layout import Block, plain
+from hetuflow_server.cli.output.structured import as_json, as_lines
 from hetuflow_server.cli.profiles import Profile, Profiles
-from hetuflow_server.cli.structured import as_json, as_lines
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ R = TypeVar("R")
 @dataclass(frozen=True, slots=True)
 class Invocation:
     # Looked for when it is needed: commands about profiles need none.
-    find_connection: Callable[[], Connection]
+    find_connection: Callable[[], ServerConnection]
     # None when it was not given.
     given_namespace: str | None
     output: OutputFormat
@@ -53,7 +53,7 @@ class Invocation:
     yes: bool = False
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> ServerConnection:
         return self.find_connection()
 
     @property
@@ -71,11 +71,13 @@ class Invocation:
         elif self.output == "jsonl":
             click.echo("".join(f"{line}\n" for line in as_lines(value)), nl=False)
         elif self.output == "yaml":
-            click.echo(load("hetuflow_server.cli.as_yaml:as_yaml")(value))
+            click.echo(load("hetuflow_server.cli.output.as_yaml:as_yaml")(value))
         elif self.quiet:
             click.echo("".join(f"{line}\n" for line in brief), nl=False)
         elif is_terminal(sys.stdout) or coloured(sys.stdout):
-            load("hetuflow_server.cli.on_terminal:show")(human(), now=self.clock.now(), file=sys.stdout)
+            load("hetuflow_server.cli.output.rich_output:show")(
+                human(), now=self.clock.now(), file=sys.stdout
+            )
         else:
             click.echo(plain(human()))
 
@@ -135,7 +137,7 @@ def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P]
     return with_options
 
 
-def connect(url: str | None, api_key: str | None, profile: str | None, clock: Clock) -> Connection:
+def connect(url: str | None, api_key: str | None, profile: str | None, clock: Clock) -> ServerConnection:
     """Where to go and as whom, by what was given, the environment's profile and the folder."""
 
     def fresh(profiles: Profiles, name: str) -> Profile:

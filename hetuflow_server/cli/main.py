@@ -10,84 +10,108 @@ import click
 
 from hetuflow_core import __version__
 from hetuflow_core.runtime.exit_codes import run_command
-from hetuflow_server.cli.grammar import Noun, early_options, spoken
-from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.command_tree import Noun, early_options, spoken
+from hetuflow_server.cli.lazy_loading import load
 
 # name → (where it is, its line in the help); the line stands here so that --help loads nothing.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
-    "apply": ("hetuflow_server.cli.apply:apply", "Create and change jobs from files."),
-    "diff": ("hetuflow_server.cli.apply:diff", "Show what applying files would change."),
-    "export": ("hetuflow_server.cli.export:export", "Write what there is as job files."),
+    "apply": ("hetuflow_server.cli.commands.job_files.apply:apply", "Create and change jobs from files."),
+    "diff": ("hetuflow_server.cli.commands.job_files.apply:diff", "Show what applying files would change."),
+    "export": ("hetuflow_server.cli.commands.job_files.export:export", "Write what there is as job files."),
     "import": (
-        "hetuflow_server.cli.import_jobs:import_group",
+        "hetuflow_server.cli.commands.job_files.import_jobs:import_group",
         "Make job files from crontabs and systemd timers.",
     ),
-    "schema": ("hetuflow_server.cli.schema:schema", "Print the JSON Schema of job files."),
-    "job": ("hetuflow_server.cli.job:job_group", "List, show, make, change, run, pause and delete jobs."),
+    "schema": ("hetuflow_server.cli.commands.job_files.schema:schema", "Print the JSON Schema of job files."),
+    "job": (
+        "hetuflow_server.cli.commands.job:job_group",
+        "List, show, make, change, run, pause and delete jobs.",
+    ),
     "schedule": (
-        "hetuflow_server.cli.schedule:schedule_group",
+        "hetuflow_server.cli.commands.schedule.schedule:schedule_group",
         "List, make, change, pause and resume schedules; see what comes.",
     ),
     "backfill": (
-        "hetuflow_server.cli.backfill:backfill_group",
+        "hetuflow_server.cli.commands.schedule.backfill:backfill_group",
         "Run past fires of a schedule; see how far that has come.",
     ),
     "daemon": (
-        "hetuflow_server.cli.daemon:daemon_group",
+        "hetuflow_server.cli.commands.daemon:daemon_group",
         "List, stop, start, scale and restart daemons.",
     ),
-    "task": ("hetuflow_server.cli.task:task_group", "List, show, cancel and repeat tasks; read their logs."),
+    "task": (
+        "hetuflow_server.cli.commands.task.task:task_group",
+        "List, show, cancel and repeat tasks; read their logs.",
+    ),
     "instance": (
-        "hetuflow_server.cli.instance:instance_group",
+        "hetuflow_server.cli.commands.task.instance:instance_group",
         "List, show and end single attempts at tasks.",
     ),
-    "event": ("hetuflow_server.cli.event:event_group", "Emit, list, show and replay events."),
+    "event": ("hetuflow_server.cli.commands.event:event_group", "Emit, list, show and replay events."),
     "flow": (
-        "hetuflow_server.cli.flow:flow_group",
+        "hetuflow_server.cli.commands.flow:flow_group",
         "List and draw runs of flows; cancel, repeat and approve.",
     ),
-    "limit": ("hetuflow_server.cli.limit:limit_group", "List, define and change limits."),
-    "secret": ("hetuflow_server.cli.secret:secret_group", "Set, list and delete secrets; rotate their key."),
-    "audit": ("hetuflow_server.cli.audit:audit_group", "Read the audit trail, and check that it is whole."),
+    "limit": ("hetuflow_server.cli.commands.limit:limit_group", "List, define and change limits."),
+    "secret": (
+        "hetuflow_server.cli.commands.secret:secret_group",
+        "Set, list and delete secrets; rotate their key.",
+    ),
+    "audit": (
+        "hetuflow_server.cli.commands.audit:audit_group",
+        "Read the audit trail, and check that it is whole.",
+    ),
     "webhook": (
-        "hetuflow_server.cli.webhook:webhook_group",
+        "hetuflow_server.cli.commands.webhook:webhook_group",
         "Tell others of tasks that end; see what was not delivered.",
     ),
-    "calendar": ("hetuflow_server.cli.calendar:calendar_group", "Show calendars and their days."),
+    "calendar": (
+        "hetuflow_server.cli.commands.schedule.calendar:calendar_group",
+        "Show calendars and their days.",
+    ),
     "namespace": (
-        "hetuflow_server.cli.namespace:namespace_group",
+        "hetuflow_server.cli.commands.namespace:namespace_group",
         "List, make and weigh namespaces; bind them to servers.",
     ),
-    "status": ("hetuflow_server.cli.status:status", "Show the queue, the agents and the servers."),
-    "login": ("hetuflow_server.cli.login:login", "Log in and remember it under a profile."),
-    "logout": ("hetuflow_server.cli.login:logout", "Log out and forget a profile."),
+    "status": ("hetuflow_server.cli.commands.status:status", "Show the queue, the agents and the servers."),
+    "login": ("hetuflow_server.cli.commands.login:login", "Log in and remember it under a profile."),
+    "logout": ("hetuflow_server.cli.commands.login:logout", "Log out and forget a profile."),
     "whoami": (
-        "hetuflow_server.cli.whoami:whoami",
+        "hetuflow_server.cli.commands.whoami:whoami",
         "Show who the server takes you for, and what you may do.",
     ),
     "profile": (
-        "hetuflow_server.cli.profile:profile_group",
+        "hetuflow_server.cli.commands.profile:profile_group",
         "List and choose the servers you have logged in to.",
     ),
-    "user": ("hetuflow_server.cli.user:user_group", "Make, list, grant, disable and delete users."),
-    "key": ("hetuflow_server.cli.key:key_group", "Make, list, rotate and revoke API keys."),
+    "user": (
+        "hetuflow_server.cli.commands.user.user:user_group",
+        "Make, list, grant, disable and delete users.",
+    ),
+    "key": ("hetuflow_server.cli.commands.key:key_group", "Make, list, rotate and revoke API keys."),
     "agent": (
-        "hetuflow_server.cli.agent:agent_group",
+        "hetuflow_server.cli.commands.agent.agent:agent_group",
         "List, drain, configure and stop agents; make their tokens.",
     ),
-    "dev": ("hetuflow_server.cli.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
-    "server": ("hetuflow_server.cli.server:server", "Run a server; list those that run."),
-    "db": ("hetuflow_server.cli.db:db_group", "Migrate the database."),
-    "doctor": ("hetuflow_server.cli.doctor:doctor", "Check the database's consistency, and repair it."),
+    "dev": ("hetuflow_server.cli.commands.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
+    "server": ("hetuflow_server.cli.commands.server:server", "Run a server; list those that run."),
+    "db": ("hetuflow_server.cli.commands.db:db_group", "Migrate the database."),
+    "doctor": (
+        "hetuflow_server.cli.commands.doctor:doctor",
+        "Check the database's consistency, and repair it.",
+    ),
     "selftest": (
         "hetuflow_selftest.cli:selftest",
         "Torment a system of its own, and judge whether it kept its promises.",
     ),
     "completion": (
-        "hetuflow_server.cli.completion:completion",
+        "hetuflow_server.cli.commands.completion:completion",
         "Complete commands, options and names behind TAB in your shell.",
     ),
-    "config": ("hetuflow_server.cli.config:config_group", "Check, show and write the configuration."),
+    "config": (
+        "hetuflow_server.cli.commands.config:config_group",
+        "Check, show and write the configuration.",
+    ),
 }
 
 

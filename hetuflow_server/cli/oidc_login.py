@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.client.endpoint import s256
 from hetuflow_core.errors import Unauthenticated
-from hetuflow_core.identities import LoginAnswer
+from hetuflow_core.resources.identity import LoginAnswer
 
 _PATIENCE_SECONDS = 300.0
 _DONE = b"<!doctype html><title>Hetuflow</title><p>You are logged in. This page can be closed."

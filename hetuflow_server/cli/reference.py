@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from hetuflow_server.cli.common_options import COMMON, everywhere
-from hetuflow_server.cli.grammar import all_commands
+from hetuflow_server.cli.command_tree import all_commands
+from hetuflow_server.cli.options.shared import COMMON, everywhere
 
 EXAMPLE: Final = re.compile(r"^Example: (.+)$", re.MULTILINE)
 

@@ -10,10 +10,10 @@ from uuid import UUID
 from hetuflow_core.daemon import describe
 from hetuflow_core.events import describe as describe_event
 from hetuflow_core.jobfile import schedule_from_document
+from hetuflow_core.resources.schedules import ComingFire
 from hetuflow_core.schedule import upcoming
 from hetuflow_core.schedule.preview import preview
-from hetuflow_core.schedule_resources import ComingFire
-from hetuflow_server.services.coming_fires import shown
+from hetuflow_server.schedules.previews.coming_fires import shown
 
 _NAME = "trial"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 import uvloop
 
-from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_core.runtime.lifecycle import run_application
 from hetuflow_core.runtime.log_files import log_stream
 from hetuflow_core.runtime.logging import configure_logging

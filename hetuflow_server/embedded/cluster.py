@@ -22,6 +22,7 @@ import psycopg
 from psycopg import sql
 
 from hetuflow_core.errors import DatabaseUnreachable, DataDirectoryUnusable, PortTaken
+from hetuflow_server.embedded.account_folder import SHELTER, reachable_binaries
 from hetuflow_server.embedded.binaries import Binaries, find_binaries
 from hetuflow_server.embedded.directory import (
     ClusterDirectory,
@@ -33,9 +34,8 @@ from hetuflow_server.embedded.directory import (
     take_ownership,
 )
 from hetuflow_server.embedded.initdb import ROLE, initialise
+from hetuflow_server.embedded.leftover_processes import clear_stale_pid_file, end_survivors
 from hetuflow_server.embedded.server_process import HOST, ServerProcess, Setting, free_port
-from hetuflow_server.embedded.shelter import SHELTER, reachable_binaries
-from hetuflow_server.embedded.survivors import clear_stale_pid_file, end_survivors
 
 DATABASE = "hetuflow"
 

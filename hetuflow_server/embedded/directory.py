@@ -20,8 +20,8 @@ from pathlib import Path
 
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_server.embedded.account import ROOT, Account, choose_account
+from hetuflow_server.embedded.account_folder import assign_shelter, make_folder, sheltered_cluster
 from hetuflow_server.embedded.binaries import Binaries, binaries_of
-from hetuflow_server.embedded.shelter import assign_shelter, make_folder, sheltered_cluster
 
 INITDB_PREFIX = "initdb-"
 DISK_FULL_WORDS = "No space left on device"

@@ -19,8 +19,8 @@ from hetuflow_server.embedded.directory import (
     give_to_owner,
     hand_over,
 )
+from hetuflow_server.embedded.leftover_processes import POLL_INTERVAL
 from hetuflow_server.embedded.spawning import spawn
-from hetuflow_server.embedded.survivors import POLL_INTERVAL
 
 ROLE = "hetuflow"
 _BUILTIN_LOCALE_SINCE = 17

@@ -13,9 +13,9 @@ from pathlib import Path
 from hetuflow_core.errors import DatabaseUnreachable, PortTaken
 from hetuflow_server.embedded.binaries import Binaries
 from hetuflow_server.embedded.directory import DISK_FULL_WORDS, ClusterDirectory, disk_full, give_to_owner
+from hetuflow_server.embedded.leftover_processes import POLL_INTERVAL
 from hetuflow_server.embedded.server_log import ServerLog
 from hetuflow_server.embedded.spawning import spawn
-from hetuflow_server.embedded.survivors import POLL_INTERVAL
 
 HOST = "127.0.0.1"
 Setting = str | int | float | bool

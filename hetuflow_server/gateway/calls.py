@@ -12,14 +12,14 @@ from litestar.exceptions import ClientException
 
 from hetuflow_core import messages as m
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_server.services.access import Access, AgentCredential
-from hetuflow_server.services.agent_sessions import AgentSessions
-from hetuflow_server.services.artifacts import Artifacts
-from hetuflow_server.services.claiming import Claiming
-from hetuflow_server.services.log_ingest import LogIngest
-from hetuflow_server.services.mailroom import Mailroom
-from hetuflow_server.services.reporting import Reporting
-from hetuflow_server.services.secret_delivery import SecretDelivery
+from hetuflow_server.agents.command_delivery import CommandDelivery
+from hetuflow_server.agents.sessions import AgentSessions
+from hetuflow_server.artifacts.service import Artifacts
+from hetuflow_server.gateway.log_ingest import LogIngest
+from hetuflow_server.gateway.polls import Polls
+from hetuflow_server.gateway.reports import Reports
+from hetuflow_server.gateway.secret_delivery import SecretDelivery
+from hetuflow_server.identity.access import Access, AgentCredential
 
 P = TypeVar("P")
 
@@ -33,10 +33,10 @@ class Gateway:
 
     access: Access
     sessions: AgentSessions
-    claiming: Claiming
-    reporting: Reporting
+    claiming: Polls
+    reporting: Reports
     log_ingest: LogIngest
-    mailroom: Mailroom
+    command_delivery: CommandDelivery
     artifacts: Artifacts
     secret_delivery: SecretDelivery
 
@@ -142,6 +142,6 @@ CALLS: Mapping[str, Call[Any]] = {
         m.Acknowledgements,
         _Kind.ACKNOWLEDGEMENTS,
         _Kind.ACKNOWLEDGEMENTS_TAKEN,
-        lambda to, agent, asked: to.mailroom.acknowledge(agent, asked),
+        lambda to, agent, asked: to.command_delivery.acknowledge(agent, asked),
     ),
 }

@@ -16,7 +16,7 @@ from litestar.datastructures import MutableScopeHeaders
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, HTTPResponseStartEvent, Message, Receive, Scope, Send
 
-from hetuflow_server.http.guarding import shows_secrets
+from hetuflow_server.http.authorization import shows_secrets
 
 # Less is not worth it; more is left to a thread.
 _LEAST_BYTES: Final = 1_024

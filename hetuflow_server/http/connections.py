@@ -9,15 +9,17 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from hetuflow_server.http.direct_calls import DirectCall, Exchange
-from hetuflow_server.http.whole_answers import JoiningTransport
+from hetuflow_server.http.write_coalescing import JoiningTransport
 
 
-def connections_with(calls: Mapping[str, DirectCall]) -> type[Connection]:
+def connections_with(calls: Mapping[str, DirectCall]) -> type[HttpConnection]:
     """Return the kind of connection that serves these calls, by their paths, and leaves the rest to ASGI."""
-    return type("Connection", (Connection,), {"calls": {path.encode(): call for path, call in calls.items()}})
+    return type(
+        "Connection", (HttpConnection,), {"calls": {path.encode(): call for path, call in calls.items()}}
+    )
 
 
-class Connection(HttpToolsProtocol):
+class HttpConnection(HttpToolsProtocol):
     calls: ClassVar[Mapping[bytes, DirectCall]] = {}
     transport: JoiningTransport  # type: ignore[assignment]  # it does what uvicorn asks of a transport
     cycle: RequestResponseCycle | Exchange | None  # type: ignore[assignment]  # and so does an exchange of a cycle

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, Protocol
 
 from hetuflow_core.errors import TooLarge
 from hetuflow_core.runtime.logging import bind_request
-from hetuflow_server.http.requests import log_answer, name_request
-from hetuflow_server.http.whole_answers import JoiningTransport
+from hetuflow_server.http.request_log import log_answer, name_request
+from hetuflow_server.http.write_coalescing import JoiningTransport
 
 # Whoever sends more than this is asked first who it is: what comes unasked is not all kept in memory.
 _SMALL_BODY = 64 * 1024
@@ -46,7 +46,7 @@ class DirectCall(Protocol):
     async def answer(self, request: Exchange) -> DirectAnswer: ...
 
 
-class Line(Protocol):
+class ExchangeConnection(Protocol):
     """What an exchange asks of the connection it is on."""
 
     transport: JoiningTransport
@@ -62,7 +62,7 @@ class Line(Protocol):
     def note_answered(self) -> None: ...
 
 
-class _Nobody:
+class _NoWaiter:
     """Who would be woken up by what happens to an exchange if it were uvicorn's."""
 
     @staticmethod
@@ -77,11 +77,11 @@ class Exchange:
         *("disconnected", "headers", "keep_alive", "method", "path", "response_complete", "trace_id"),
         *("_call", "_its_turn", "_line", "_more", "_parts", "_serving", "_size", "_whole"),
     )
-    message_event = _Nobody()
+    message_event = _NoWaiter()
 
     def __init__(
         self,
-        line: Line,
+        line: ExchangeConnection,
         call: DirectCall,
         method: str,
         path: str,

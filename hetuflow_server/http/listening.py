@@ -13,7 +13,7 @@ import structlog
 import uvicorn
 
 from hetuflow_core.errors import HostBlocked, PortTaken
-from hetuflow_core.runtime.descriptors import descriptor_ceiling, raise_descriptor_limit
+from hetuflow_core.runtime.file_descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
 from hetuflow_server.http.connections import connections_with
 from hetuflow_server.http.direct_calls import DirectCall

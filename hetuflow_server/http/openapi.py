@@ -17,7 +17,7 @@ from litestar.routes import HTTPRoute
 
 from hetuflow_core import __version__
 from hetuflow_server.http import examples
-from hetuflow_server.http.guarding import Door, needs
+from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.problems import PROBLEM_JSON, Problem, code_of
 
 OPENAPI_PATH = "/api/v1/openapi.json"
@@ -89,7 +89,10 @@ def openapi_config() -> OpenAPIConfig:
         use_handler_docstrings=True,
         render_plugins=[_Document(path=OPENAPI_PATH.rpartition("/")[2])],
         openapi_router=Router(
-            OPENAPI_PATH.rpartition("/")[0], route_handlers=[], opt=needs(Door.KNOWN), include_in_schema=False
+            OPENAPI_PATH.rpartition("/")[0],
+            route_handlers=[],
+            opt=needs(RouteAccess.KNOWN),
+            include_in_schema=False,
         ),
         components=Components(
             security_schemes={"key": SecurityScheme("http", scheme="bearer", description="An API key.")},

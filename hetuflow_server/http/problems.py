@@ -15,7 +15,7 @@ from litestar.exceptions import HTTPException, ValidationException
 from hetuflow_core import errors
 from hetuflow_core.errors import Fault, HetuflowError
 from hetuflow_server.http.credentials import ASKS_PASSWORD
-from hetuflow_server.store.faults import busy
+from hetuflow_server.postgres.faults import busy
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 

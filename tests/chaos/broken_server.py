@@ -18,8 +18,9 @@ from uuid import NAMESPACE_DNS, uuid5
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_server.app import cluster
 from hetuflow_server.cli.main import main
-from hetuflow_server.services.leadership import Leadership
-from hetuflow_server.store import leadership, queue, transitions
+from hetuflow_server.cluster import leadership_store
+from hetuflow_server.cluster.leadership import Leadership
+from hetuflow_server.queue import store as queue_store, transitions
 
 # Between the decision to write and the writing: without any, luck decides whether harm is done.
 _A_WHILE = 1.0
@@ -33,36 +34,36 @@ def unfenced() -> None:
         await asyncio.sleep(_A_WHILE)
         return True
 
-    replace(leadership, "fence", take_time_instead)
+    replace(leadership_store, "fence", take_time_instead)
 
 
 def leader_kept() -> None:
     """A leader that goes on when its lease cannot be renewed, and so long as nobody stops it."""
-    renew = leadership.Lease.renew
+    renew = leadership_store.Lease.renew
 
-    def renew_or_not(self: leadership.Lease, epoch: int) -> bool:
+    def renew_or_not(self: leadership_store.Lease, epoch: int) -> bool:
         with suppress(DatabaseUnreachable):
             renew(self, epoch)
         return True
 
     unfenced()
-    replace(leadership.Lease, "renew", renew_or_not)
+    replace(leadership_store.Lease, "renew", renew_or_not)
     replace(Leadership, "term", property(lambda self: self._standing and self._standing.term))
 
 
 def rescue_by_id() -> None:
     """A rescuer whose list was made by somebody else, and whose statement does not ask again."""
     replace(
-        queue,
+        queue_store,
         "_EXPIRED",
-        queue._EXPIRED.replace("lease_until < clock_timestamp()", f"lease_until < {_NOT_YET}"),
+        queue_store._EXPIRED.replace("lease_until < clock_timestamp()", f"lease_until < {_NOT_YET}"),
     )
     needed = "ELSE i.reserved_until END < clock_timestamp()"
-    assert needed in queue._LOOK_FOR_RESCUE
+    assert needed in queue_store._LOOK_FOR_RESCUE
     replace(
-        queue,
+        queue_store,
         "_LOOK_FOR_RESCUE",
-        queue._LOOK_FOR_RESCUE.replace(needed, f"ELSE i.reserved_until END < {_NOT_YET}"),
+        queue_store._LOOK_FOR_RESCUE.replace(needed, f"ELSE i.reserved_until END < {_NOT_YET}"),
     )
     replace(transitions, "_END_LOST", transitions._END.format(guard="i.status = 'running'"))
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from hetuflow_core.client import Hetuflow
-from hetuflow_core.resources import Job
+from hetuflow_core.resources.jobs import Job
 from hetuflow_server.cli.main import hetuflow
 from tests.support.databases import DatabaseServer
 from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment

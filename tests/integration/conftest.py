@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from hetuflow_server.store.database import Database
+from hetuflow_server.postgres.database import Database
 from tests.support.engine import Engine
 from tests.support.identities import Identities, one_server
 
@@ -52,6 +52,6 @@ async def here(database_url: str) -> AsyncIterator[Identities]:
     )
     await database.start()
     async with database.transaction() as connection:
-        await connection.exec_driver_sql("INSERT INTO sched_namespace (name) VALUES ('a'), ('b')")
+        await connection.execute("INSERT INTO sched_namespace (name) VALUES ('a'), ('b')")
     yield one_server(database_url, database)
     await database.stop()

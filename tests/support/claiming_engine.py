@@ -12,29 +12,29 @@ from uuid import UUID, uuid4
 
 import psycopg
 
+from hetuflow_core.access.roles import Role
 from hetuflow_core.placement import AgentFacts, Resources
-from hetuflow_core.resources import RunRequest, TaskDetail
-from hetuflow_core.roles import Role
+from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.loops.key_sweeper import KeySweeper
-from hetuflow_server.loops.rescuer import Rescuer
-from hetuflow_server.services.applying import Applying
-from hetuflow_server.services.askers import Asker
-from hetuflow_server.services.capacity import Capacity
-from hetuflow_server.services.dispatcher import Dispatcher
-from hetuflow_server.services.doctor import Doctor
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.limits import Limits
-from hetuflow_server.services.ownership import Ownership
-from hetuflow_server.services.placement_classes import PlacementClasses
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.settling import Settler
-from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store import transitions
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.records import Claimed, Ending
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.apply.documents import DocumentApplier
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.cluster.ownership import Ownership
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.limits.service import Limits
+from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.postgres.database import Connection, Database
+from hetuflow_server.queue import transitions
+from hetuflow_server.queue.capacity import Capacity
+from hetuflow_server.queue.dispatcher import Dispatcher
+from hetuflow_server.queue.finish import Finisher
+from hetuflow_server.queue.key_sweeper import KeySweeper
+from hetuflow_server.queue.rescuer import Rescuer
+from hetuflow_server.queue.rows import Claimed, Ending
+from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.tasks.actions import TaskActions
+from hetuflow_server.upkeep.doctor import Doctor
 
 WHO = Principal.with_role("test", Role.ADMIN)
 DEFAULT = 1
@@ -63,16 +63,16 @@ class Engine:
         clock, versions = SystemClock(), JobVersions()
         self.rows = psycopg.connect(self.url, autocommit=True)
         self.capacity = Capacity(PlacementClasses())
-        self.settler = Settler(versions, self.capacity, clock, random.Random(0))
-        self.applying = Applying(self.database, clock)
+        self.finisher = Finisher(versions, self.capacity, clock, random.Random(0))
+        self.applying = DocumentApplier(self.database, clock)
         self.limits = Limits(self.database, self.hints)
         ownership = _Everything(self.database)
-        self.rescuer = Rescuer(self.database, ownership, self.settler, self.hints)
+        self.rescuer = Rescuer(self.database, ownership, self.finisher, self.hints)
         self.sweeper = KeySweeper(self.database, ownership, self.capacity, self.hints)
         self.doctor = Doctor(self.database, self.capacity, versions)
-        self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.settler, versions)
+        self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.finisher, versions)
         self.actions = TaskActions(
-            self.database, self.hints, versions, self.settler, clock, offer=self.dispatcher.offer
+            self.database, self.hints, versions, self.finisher, clock, offer=self.dispatcher.offer
         )
 
     async def job(self, name: str | None = None, **spec: Any) -> UUID:
@@ -97,7 +97,7 @@ class Engine:
     async def claim(
         self, most: int = 50, seconds: float = 0, *, free: Resources | None = None, **facts: Any
     ) -> list[Claimed]:
-        return (await self.dispatcher.ask(asker(most, free=free, **facts), seconds)).claimed
+        return (await self.dispatcher.ask(waiting_poll(most, free=free, **facts), seconds)).claimed
 
     async def start(self, *claimed: Claimed) -> set[UUID]:
         async with self.database.transaction() as connection:
@@ -109,15 +109,15 @@ class Engine:
         endings = [Ending(one.id, one.token, status, **facts) for one in claimed]
         async with self.database.transaction() as connection:
             if status is InstanceStatus.SUCCEEDED:
-                settled = await self.settler.succeed(connection, endings)
+                settled = await self.finisher.succeed(connection, endings)
             else:
-                settled = await self.settler.settle(connection, endings, transitions.finish)
+                settled = await self.finisher.settle(connection, endings, transitions.finish)
         assert settled.ended == {one.id for one in claimed}
         self.hints.give(settled.hints)
 
     async def release(self, *claimed: Claimed) -> None:
         async with self.database.transaction() as connection:
-            released = await self.settler.release(connection, [(one.id, one.token) for one in claimed])
+            released = await self.finisher.release(connection, [(one.id, one.token) for one in claimed])
         self.hints.give(released.hints)
 
     async def expire(self, what: str) -> None:
@@ -144,9 +144,9 @@ class Engine:
         assert await self.doctor.examine(repair=False) == []
 
 
-def asker(most: int = 50, *, free: Resources | None = None, **facts: Any) -> Asker:
+def waiting_poll(most: int = 50, *, free: Resources | None = None, **facts: Any) -> WaitingPoll:
     about = AgentFacts(**{"agent_id": uuid4(), "version": 1, "slots": 100, "executors": frozenset(), **facts})
-    return Asker(
+    return WaitingPoll(
         about,
         uuid4(),
         uuid4(),

@@ -9,12 +9,12 @@ from typing import Any, Self
 from uuid import UUID, uuid4
 
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.loops.daemon_keeper import DaemonKeeper
-from hetuflow_server.services.ownership import Ownership
-from hetuflow_server.services.settling import Settled
-from hetuflow_server.store import daemon_transitions
-from hetuflow_server.store.daemon_transitions import ReadinessNote
-from hetuflow_server.store.records import Ending
+from hetuflow_server.cluster.ownership import Ownership
+from hetuflow_server.daemons import transitions as daemon_transitions
+from hetuflow_server.daemons.reconciler import DaemonReconciler
+from hetuflow_server.daemons.transitions import ReadinessNote
+from hetuflow_server.queue.finish import FinishResult
+from hetuflow_server.queue.rows import Ending
 from tests.support.engine import Engine, owning
 
 _ADD_AGENT = """
@@ -42,15 +42,15 @@ class Kept:
     """The daemon `up` of the job `job`, and whoever keeps it running."""
 
     engine: Engine
-    keeper: DaemonKeeper
+    keeper: DaemonReconciler
     namespace_id: int
     ownership: Ownership
 
     @classmethod
     async def of(cls, engine: Engine) -> Self:
         ownership = await owning(engine)
-        keeper = DaemonKeeper(
-            engine.database, ownership, engine.settler, engine.hints, engine.clock, rest=0.0
+        keeper = DaemonReconciler(
+            engine.database, ownership, engine.finisher, engine.hints, engine.clock, rest=0.0
         )
         return cls(engine, keeper, next(iter(ownership.owned)), ownership)
 
@@ -110,7 +110,7 @@ class Kept:
 
     async def end(
         self, number: int, status: InstanceStatus = InstanceStatus.FAILED, *, after: float = 0.0, **said: Any
-    ) -> Settled:
+    ) -> FinishResult:
         """Let what runs in a slot end, so many seconds after it began."""
         slot = self.slot(number)
         self.engine.rows.execute(

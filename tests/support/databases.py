@@ -40,7 +40,7 @@ class DatabaseServer:
 
     def make_template(self) -> None:
         # Only runs that use a database pay for loading the migrations.
-        from hetuflow_server.store.migrate import upgrade  # noqa: PLC0415
+        from hetuflow_server.schema.migrate import upgrade  # noqa: PLC0415
 
         upgrade(self.create_empty("template"))
         with self.admin() as connection:

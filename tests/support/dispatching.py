@@ -14,14 +14,14 @@ import psycopg
 
 from hetuflow_core.placement import AgentFacts
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services.askers import Asker
-from hetuflow_server.services.capacity import Capacity
-from hetuflow_server.services.dispatcher import Dispatcher
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.placement_classes import PlacementClasses
-from hetuflow_server.services.settling import Settler
-from hetuflow_server.store.database import Database
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.queue.capacity import Capacity
+from hetuflow_server.queue.dispatcher import Dispatcher
+from hetuflow_server.queue.finish import Finisher
+from hetuflow_server.queue.waiting_poll import WaitingPoll
 
 BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
@@ -83,11 +83,13 @@ class Bench:
         assert row
         return int(row[0])
 
-    def asker(self, *served: int, free: int = 10, prefetch: float = 0, **facts: Any) -> Asker:
+    def waiting_poll(self, *served: int, free: int = 10, prefetch: float = 0, **facts: Any) -> WaitingPoll:
         about = AgentFacts(agent_id=uuid4(), version=1, slots=100, **facts)
-        asker = Asker(about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(seconds=prefetch))
-        asker.repeated = self.repeated
-        return asker
+        waiting_poll = WaitingPoll(
+            about, uuid4(), uuid4(), frozenset(served), free, 100, timedelta(seconds=prefetch)
+        )
+        waiting_poll.repeated = self.repeated
+        return waiting_poll
 
     def pending(self) -> int:
         return self.count("pending")
@@ -113,8 +115,8 @@ async def dispatching(url: str, **options: Any) -> AsyncIterator[Bench]:
     clock = SystemClock()
     capacity = Capacity(PlacementClasses())
     versions = JobVersions()
-    settler = Settler(versions, capacity, clock, random.Random(1))
-    dispatcher = Dispatcher(database, hints, clock, capacity, settler, versions, **options)
+    finisher = Finisher(versions, capacity, clock, random.Random(1))
+    dispatcher = Dispatcher(database, hints, clock, capacity, finisher, versions, **options)
     await dispatcher.start()
     try:
         yield Bench(url, database, dispatcher, hints)

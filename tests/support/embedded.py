@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from hetuflow_server.embedded import EmbeddedPostgres
-from hetuflow_server.embedded.survivors import server_processes
+from hetuflow_server.embedded.leftover_processes import server_processes
 from tests.support.throwaway import SETTINGS, bases
 from tests.support.waiting import wait_until
 

@@ -14,29 +14,29 @@ import psycopg
 from psycopg.rows import dict_row
 
 from hetuflow_core import ids
-from hetuflow_core.resources import RunRequest, TaskDetail
-from hetuflow_core.roles import Role
+from hetuflow_core.access.roles import Role
+from hetuflow_core.resources.schedules import BackfillRequest, Schedule
+from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.schedule_resources import BackfillRequest, Schedule
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.applying import Applying
-from hetuflow_server.services.backfills import Backfills
-from hetuflow_server.services.capacity import Capacity
-from hetuflow_server.services.following import Following
-from hetuflow_server.services.job_versions import JobVersions
-from hetuflow_server.services.leadership import Leadership, LeaseTimes
-from hetuflow_server.services.ownership import Ownership
-from hetuflow_server.services.placement_classes import PlacementClasses
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.schedules import Schedules
-from hetuflow_server.services.settling import Settled, Settler
-from hetuflow_server.services.task_actions import TaskActions
-from hetuflow_server.store import transitions
-from hetuflow_server.store.database import Database
-from hetuflow_server.store.leadership import Lease
-from hetuflow_server.store.records import Ending
-from hetuflow_server.store.schedules import ScheduleFilter
-from hetuflow_server.stream.hints import Hints
+from hetuflow_server.apply.documents import DocumentApplier
+from hetuflow_server.cluster.hints import Hints
+from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
+from hetuflow_server.cluster.leadership_store import Lease
+from hetuflow_server.cluster.ownership import Ownership
+from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.queue import transitions
+from hetuflow_server.queue.capacity import Capacity
+from hetuflow_server.queue.finish import Finisher, FinishResult
+from hetuflow_server.queue.rows import Ending
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.schedules.actions import Schedules
+from hetuflow_server.schedules.backfills.service import Backfills
+from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
+from hetuflow_server.schedules.store import ScheduleFilter
+from hetuflow_server.tasks.actions import TaskActions
 from tests.support.waiting import wait_until_async
 
 LEADER = "a leader under test"
@@ -58,12 +58,12 @@ class Engine:
         self.rows: psycopg.Connection[dict[str, Any]] = psycopg.connect(
             url, autocommit=True, row_factory=dict_row
         )
-        self.following = Following(self.versions)
-        self.settler = Settler(self.versions, Capacity(PlacementClasses()), self.clock, random.Random(0))
-        self.actions = TaskActions(database, self.hints, self.versions, self.settler, self.clock)
-        self.applying = Applying(database, self.clock)
+        self.following = SchedulesOnTaskEnd(self.versions)
+        self.finisher = Finisher(self.versions, Capacity(PlacementClasses()), self.clock, random.Random(0))
+        self.actions = TaskActions(database, self.hints, self.versions, self.finisher, self.clock)
+        self.applying = DocumentApplier(database, self.clock)
         self.schedules = Schedules(database)
-        self.backfills = Backfills(database, self.hints, self.schedules, self.settler, self.following)
+        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, self.following)
 
     def close(self) -> None:
         self.rows.close()
@@ -91,9 +91,9 @@ class Engine:
         row = self.one(_CLAIM, instance_id)
         return Ending(row["id"], row["token"], InstanceStatus.SUCCEEDED)
 
-    async def settle(self, *endings: Ending) -> Settled:
+    async def settle(self, *endings: Ending) -> FinishResult:
         async with self.database.transaction() as connection:
-            return await self.settler.settle(connection, endings, transitions.finish)
+            return await self.finisher.settle(connection, endings, transitions.finish)
 
     async def backfill(self, schedule_id: UUID, since: datetime, until: datetime, **options: Any) -> Any:
         return await self.backfills.create(WHO, schedule_id, BackfillRequest(since, until, **options))

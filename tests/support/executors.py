@@ -8,15 +8,20 @@ from typing import Any
 import msgspec
 
 from hetuflow_agent.executors.interface import ExecutorHost
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.settings import HostSettings
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, RunSpec
-from hetuflow_core.runtime.config_keys import Secret
+from hetuflow_core.runtime.config.keys import SecretText
 from tests.support.assignments import assignment_of
 
 
 def host_settings(data_dir: Path, **settings: Any) -> HostSettings:
-    needed: dict[str, Any] = {"name": "worker", "token": Secret("token"), "data_dir": data_dir, "slots": 4}
+    needed: dict[str, Any] = {
+        "name": "worker",
+        "token": SecretText("token"),
+        "data_dir": data_dir,
+        "slots": 4,
+    }
     return HostSettings(**{**needed, **settings})
 
 

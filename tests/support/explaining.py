@@ -10,8 +10,8 @@ import psycopg
 from psycopg.adapt import Transformer
 from psycopg.pq import Format
 
-from hetuflow_server.store.arrays import Array
-from hetuflow_server.store.connection import Connection, Rows, row_maker
+from hetuflow_server.postgres.arrays import Array
+from hetuflow_server.postgres.connection import Connection, Rows, row_maker
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 
@@ -27,7 +27,7 @@ class Explaining(Connection):
         # Those that were looked into.
         self.relations = set[str]()
 
-    async def exec_driver_sql(
+    async def execute(
         self, statement: str, parameters: Any = None, *, binary: bool = False, last: bool = False
     ) -> Rows:
         parameters = {name: self._plain(value) for name, value in (parameters or {}).items()}

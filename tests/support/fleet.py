@@ -8,11 +8,11 @@ from uuid import UUID, uuid4
 from hetuflow_core import messages as m
 from hetuflow_core.placement import Resources
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services import claiming
-from hetuflow_server.services.access import AgentCredential
-from hetuflow_server.services.agent_sessions import AgentSessions
-from hetuflow_server.services.askers import Asker
-from hetuflow_server.store.records import Claimed
+from hetuflow_server.agents.sessions import AgentSessions
+from hetuflow_server.gateway import polls
+from hetuflow_server.identity.access import AgentCredential
+from hetuflow_server.queue.rows import Claimed
+from hetuflow_server.queue.waiting_poll import WaitingPoll
 from tests.support.claiming_engine import DEFAULT, Engine
 
 
@@ -20,7 +20,7 @@ class Fleet:
     def __init__(self, engine: Engine, *, require_approval: bool = False) -> None:
         self._engine = engine
         self.sessions = AgentSessions(
-            engine.database, engine.hints, engine.settler, SystemClock(), require_approval=require_approval
+            engine.database, engine.hints, engine.finisher, SystemClock(), require_approval=require_approval
         )
         token = uuid4()
         engine.rows.execute(
@@ -49,14 +49,16 @@ class Fleet:
     def forget(self) -> None:
         """Ask the database about sessions again, which are believed for a moment."""
         self.sessions = AgentSessions(
-            self._engine.database, self._engine.hints, self._engine.settler, SystemClock()
+            self._engine.database, self._engine.hints, self._engine.finisher, SystemClock()
         )
 
     async def poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> list[Claimed]:
         """Ask for work once, as this agent; it says itself what it has free."""
-        return (await self._engine.dispatcher.ask(await self.asker(name, free=free, left=left), 0)).claimed
+        return (
+            await self._engine.dispatcher.ask(await self.waiting_poll(name, free=free, left=left), 0)
+        ).claimed
 
-    async def asker(self, name: str, *, free: int = 1, left: Resources | None = None) -> Asker:
+    async def waiting_poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> WaitingPoll:
         """Return an agent as it asks for work."""
         session_id = self._sessions_of[name]
         session = await self.sessions.current(self.credential, session_id)
@@ -68,4 +70,4 @@ class Fleet:
             prefetch_ms=0,
             free_resources=left,
         )
-        return claiming._asker(self.credential, session, asked, repeated=False)
+        return polls._waiting_poll(self.credential, session, asked, repeated=False)

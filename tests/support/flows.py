@@ -8,23 +8,23 @@ from uuid import UUID
 import msgspec
 from msgspec import structs
 
-from hetuflow_core.resources import RunRequest
+from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.capacity import Capacity
-from hetuflow_server.services.flows.errands import FlowErrands
-from hetuflow_server.services.placement_classes import PlacementClasses
+from hetuflow_server.flows.follow_ups import FlowFollowUps
+from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.queue.capacity import Capacity
 from tests.support.engine import WHO, Engine
 
 
 class Flows:
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.errands = FlowErrands(
+        self.follow_ups = FlowFollowUps(
             engine.database,
             engine.hints,
             engine.versions,
-            engine.settler.advancing,
-            engine.settler,
+            engine.finisher.flow_advance,
+            engine.finisher,
             Capacity(PlacementClasses()),
         )
 
@@ -43,7 +43,7 @@ class Flows:
     async def run(self, job_id: UUID, **params: Any) -> UUID:
         """Run a flow; its first nodes have begun then."""
         (task_id,) = await self.engine.actions.run(WHO, job_id, [RunRequest(params=params)])
-        await self.errands.run_once()
+        await self.follow_ups.run_once()
         return task_id
 
     async def start(self, *nodes: dict[str, Any], on_failure: str = "abort", **job: Any) -> UUID:
@@ -73,7 +73,7 @@ class Flows:
         settled = await self.engine.settle(*endings)
         assert len(settled.ended) == len(endings)
         self.engine.hints.give(settled.hints)
-        await self.errands.run_once()
+        await self.follow_ups.run_once()
 
     def nodes(self, run: UUID) -> dict[str, str]:
         rows = self.engine.all("SELECT node, status FROM sched_flow_node WHERE flow_run_id = %s", run)

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from uuid import UUID, uuid4
 
-from hetuflow_core.resources import TaskDetail
+from hetuflow_core.resources.tasks import TaskDetail
 from tests.e2e.conftest import System
 from tests.support.keepers import end_keeper
 from tests.support.processes import AGENT, Running, clean_environment

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from hetuflow_core.identities import UserRequest
-from hetuflow_core.roles import Role
+from hetuflow_core.access.roles import Role
+from hetuflow_core.resources.identity import UserRequest
 from hetuflow_core.runtime.clock import ManualClock
-from hetuflow_server.services.access import Access
-from hetuflow_server.services.access_tokens import AccessTokens
-from hetuflow_server.services.agent_tokens import AgentTokens
-from hetuflow_server.services.api_keys import ApiKeys
-from hetuflow_server.services.logins import LoginLimits, Logins
-from hetuflow_server.services.passwords import Passwords
-from hetuflow_server.services.principals import Principal
-from hetuflow_server.services.request_rates import RequestRates
-from hetuflow_server.services.users import Users
-from hetuflow_server.store.database import Database
+from hetuflow_server.identity.access import Access
+from hetuflow_server.identity.keys.agent_tokens import AgentTokens
+from hetuflow_server.identity.keys.api_keys import ApiKeys
+from hetuflow_server.identity.logins.access_tokens import AccessTokens
+from hetuflow_server.identity.logins.passwords import Passwords
+from hetuflow_server.identity.logins.service import LoginLimits, Logins
+from hetuflow_server.identity.request_rates import RequestRates
+from hetuflow_server.identity.users.service import Users
+from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.principal import Principal
 
 ROOT = Principal.with_role("root", Role.ADMIN)
 PASSWORD = "correct horse"

@@ -23,9 +23,9 @@ import structlog
 
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.services.leadership import Leadership, LeaseTimes, NotLeading
-from hetuflow_server.store.database import Connection, Database
-from hetuflow_server.store.leadership import Lease, Term
+from hetuflow_server.cluster.leadership import Leadership, LeaseTimes, NotLeading
+from hetuflow_server.cluster.leadership_store import Lease, Term
+from hetuflow_server.postgres.database import Connection, Database
 from tests.support.processes import clean_environment
 from tests.support.waiting import wait_until
 
@@ -178,7 +178,7 @@ async def _bear_witness(leadership: Leadership, enough: asyncio.Event) -> None:
 
 async def _write(connection: Connection, leadership: Leadership) -> None:
     """Under the epoch of the fence itself: the one in memory may be another by now."""
-    await connection.exec_driver_sql(
+    await connection.execute(
         "INSERT INTO witness (epoch) SELECT epoch FROM leader_fence WHERE holder = %(holder)s",
         {"holder": leadership.holder},
     )
@@ -186,16 +186,16 @@ async def _write(connection: Connection, leadership: Leadership) -> None:
 
 async def _hold(leadership: Leadership) -> None:
     async with leadership.fenced() as connection:
-        await connection.exec_driver_sql("UPDATE sched_namespace SET weight = 7")
+        await connection.execute("UPDATE sched_namespace SET weight = 7")
         tell("holding")
         await asyncio.Event().wait()
 
 
 async def _ask_for_rows(leadership: Leadership) -> None:
     async with leadership.fenced() as connection:
-        await connection.exec_driver_sql("UPDATE sched_namespace SET weight = 7")
+        await connection.execute("UPDATE sched_namespace SET weight = 7")
         tell("asking")
-        await connection.exec_driver_sql(_MANY_ROWS)
+        await connection.execute(_MANY_ROWS)
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ from typing import Any
 from hetuflow_core import messages as m
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.services.mailroom import Mailroom
-from hetuflow_server.services.reporting import Reporting
-from hetuflow_server.store.records import Claimed
-from hetuflow_server.stream.hints import Topic
+from hetuflow_server.agents.command_delivery import CommandDelivery
+from hetuflow_server.cluster.hints import Topic
+from hetuflow_server.gateway.reports import Reports
+from hetuflow_server.queue.rows import Claimed
 from tests.support.claiming_engine import Engine
 from tests.support.fleet import Fleet
 
@@ -22,9 +22,9 @@ class Desk:
     def __init__(self, engine: Engine) -> None:
         self.engine, self.fleet = engine, Fleet(engine)
         clock = SystemClock()
-        mailroom = Mailroom(engine.database, engine.hints, self.fleet.sessions, clock)
-        self.reporting = Reporting(
-            engine.database, engine.hints, self.fleet.sessions, mailroom, engine.settler, clock
+        command_delivery = CommandDelivery(engine.database, engine.hints, self.fleet.sessions, clock)
+        self.reporting = Reports(
+            engine.database, engine.hints, self.fleet.sessions, command_delivery, engine.finisher, clock
         )
 
     async def claimed(self, **spec: Any) -> Claimed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from hetuflow_server.store.records import Claimed
+from hetuflow_server.queue.rows import Claimed
 from tests.support.claiming_engine import Engine
 
 # As an expression of SQL.

@@ -12,16 +12,16 @@ from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 
-from hetuflow_core.permissions import Permission
+from hetuflow_core.access.permissions import Permission
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.runtime.config import load_settings
+from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_server.app.rest import rest_api
 from hetuflow_server.app.services import Services
-from hetuflow_server.http.guarding import Door, declared
+from hetuflow_server.http.authorization import RouteAccess, declared
 from hetuflow_server.http.openapi import completed
-from hetuflow_server.services.health import Readiness
+from hetuflow_server.postgres.database import Database
 from hetuflow_server.settings import ServerSettings
-from hetuflow_server.store.database import Database
+from hetuflow_server.status.health import Readiness
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Route:
     path: str
     # Their names, in order.
     parameters: tuple[str, ...]
-    access: Permission | Door | None
+    access: Permission | RouteAccess | None
     operation_id: str | None
 
     def __str__(self) -> str:

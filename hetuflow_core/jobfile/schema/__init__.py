@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hetuflow_core.graph import OnFailure, TriggerRule
-from hetuflow_core.jobfile import flow_reader, webhook_reader
+from hetuflow_core.flow import OnFailure, TriggerRule
 from hetuflow_core.jobfile.documents import Kind, SecretSource
+from hetuflow_core.jobfile.readers import flows, webhooks
+from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.readers.work import NODE_WORK_KEYS, WORK_KEYS
 from hetuflow_core.jobfile.schema.parts import (
     BOOLEAN,
     DEFINITIONS,
@@ -48,8 +50,6 @@ from hetuflow_core.jobfile.schema.work import (
     scope,
     work_keys,
 )
-from hetuflow_core.jobfile.unsupported import UNSUPPORTED_KINDS
-from hetuflow_core.jobfile.work_reader import NODE_WORK_KEYS, WORK_KEYS
 from hetuflow_core.limits import MOST_CONCURRENT
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -156,31 +156,27 @@ def _flow() -> Schema:
 
 
 def _node() -> Schema:
-    share = {
-        "anyOf": [whole(0, flow_reader.MOST_ITEMS), {"type": "string", "pattern": "^([0-9]{1,2}|100)%$"}]
-    }
-    part = {
-        "anyOf": [whole(1, flow_reader.MOST_ITEMS), {"type": "string", "pattern": "^(0*[1-9][0-9]?|100)%$"}]
-    }
+    share = {"anyOf": [whole(0, flows.MOST_ITEMS), {"type": "string", "pattern": "^([0-9]{1,2}|100)%$"}]}
+    part = {"anyOf": [whole(1, flows.MOST_ITEMS), {"type": "string", "pattern": "^(0*[1-9][0-9]?|100)%$"}]}
     over = {
         "anyOf": [
-            {"type": "array", "maxItems": flow_reader.MOST_ITEMS},
+            {"type": "array", "maxItems": flows.MOST_ITEMS},
             {"type": "string", "pattern": r"\{\{"},
         ]
     }
     several_at_once = mapping(
-        {"over": over, "max_parallel": whole(1, flow_reader.MOST_ITEMS), "quorum": share}, required=["over"]
+        {"over": over, "max_parallel": whole(1, flows.MOST_ITEMS), "quorum": share}, required=["over"]
     )
     approval = mapping(
         {
-            "approvers": several(matching(flow_reader.APPROVER, numbers=True)),
+            "approvers": several(matching(flows.APPROVER, numbers=True)),
             "timeout": DURATION,
             "message": TEMPLATE,
         }
     )
     event = mapping({"name": TEXT, "filter": TEXT, "timeout": DURATION}, required=["name"])
     keys: dict[str, Schema] = {
-        "name": matching(flow_reader.NODE_NAME, numbers=True),
+        "name": matching(flows.NODE_NAME, numbers=True),
         "needs": several(NAME_TEXT),
         "when": TEXT,
         "trigger": choice(TriggerRule),
@@ -201,10 +197,10 @@ def _node() -> Schema:
     limited = ("map", "fleet", "params", "deadline", "priority", *WORK_KEYS)
     idle = [
         when(given(body), absent(*others))
-        for body, allowed in flow_reader.ALLOWED.items()
+        for body, allowed in flows.ALLOWED.items()
         if (others := [key for key in limited if key not in allowed])
     ]
-    rules = [one_of(*flow_reader.BODIES), at_most_one("map", "fleet"), *idle]
+    rules = [one_of(*flows.BODIES), at_most_one("map", "fleet"), *idle]
     return mapping(keys, required=["name"], rules=rules)
 
 
@@ -252,12 +248,10 @@ def _webhook() -> Schema:
     keys = _named(
         Kind.WEBHOOK,
         {
-            "url": {"type": "string", "pattern": "^https?://", "maxLength": webhook_reader.LONGEST_URL},
-            "events": several(choice(webhook_reader.WEBHOOK_EVENTS)),
+            "url": {"type": "string", "pattern": "^https?://", "maxLength": webhooks.LONGEST_URL},
+            "events": several(choice(webhooks.WEBHOOK_EVENTS)),
             "jobs": several(NAME_TEXT),
-            "receives": mapping(
-                {"event": matching(webhook_reader.EVENT_NAME, numbers=True)}, required=["event"]
-            ),
+            "receives": mapping({"event": matching(webhooks.EVENT_NAME, numbers=True)}, required=["event"]),
             "secret": NAME_TEXT,
             "enabled": BOOLEAN,
         },

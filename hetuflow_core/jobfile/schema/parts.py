@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from hetuflow_core.jobfile.given import LABEL_KEY
+from hetuflow_core.jobfile.value_reader import LABEL_KEY
 
 Schema: TypeAlias = "dict[str, Any]"
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from hetuflow_core.calendar import WEEKDAYS
 from hetuflow_core.daemon.spec import Restart
-from hetuflow_core.jobfile import after_reader, daemon_reader, event_reader, schedule_reader
+from hetuflow_core.jobfile.readers import daemons, events, schedules, upstreams
 from hetuflow_core.jobfile.schema.parts import (
     BOOLEAN,
     DURATION,
@@ -54,7 +54,7 @@ def schedule() -> Schema:
         "dst": mapping({"gap": choice(Gap), "fold": choice(Fold)}),
         "start_at": INSTANT,
         "end_at": INSTANT,
-        "max_count": whole(1, schedule_reader.MOST_COUNT),
+        "max_count": whole(1, schedules.MOST_COUNT),
         "jitter": DURATION,
         "calendar": {
             "anyOf": [
@@ -70,17 +70,17 @@ def schedule() -> Schema:
         "priority": PRIORITY,
     }
     beside = {
-        "daemon": daemon_reader.BESIDE_DAEMON,
-        "event": event_reader.BESIDE_EVENT,
-        "flow": after_reader.BESIDE_AFTER,
+        "daemon": daemons.BESIDE_DAEMON,
+        "event": events.BESIDE_EVENT,
+        "flow": upstreams.BESIDE_AFTER,
     }
     rules = [
-        one_of(*schedule_reader.TRIGGERS),
+        one_of(*schedules.TRIGGERS),
         *(
             when(given(trigger), absent(*sorted(set(keys) - set(allowed))))
             for trigger, allowed in beside.items()
         ),
-        when(given("at"), absent("dst", *schedule_reader.BOUNDS)),
+        when(given("at"), absent("dst", *schedules.BOUNDS)),
         when(given("every"), absent("dst")),
     ]
     return mapping(keys, required=["name"], rules=rules)
@@ -146,12 +146,12 @@ def _daemon() -> Schema:
         rules=[one_of("command", "http", "tcp")],
     )
     keys: dict[str, Schema] = {
-        "replicas": whole(0, daemon_reader.MOST_REPLICAS),
+        "replicas": whole(0, daemons.MOST_REPLICAS),
         "per_agent": BOOLEAN,
         "restart": choice(Restart),
         "backoff": mapping({"delay": DURATION, "max_delay": DURATION, "jitter": BOOLEAN}),
         "stable_after": DURATION,
-        "max_unavailable": {"anyOf": [whole(1, daemon_reader.MOST_REPLICAS), _PERCENT]},
+        "max_unavailable": {"anyOf": [whole(1, daemons.MOST_REPLICAS), _PERCENT]},
         "liveness": probe,
         "readiness": probe,
     }

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from hetuflow_core.jobfile import limit_reader, placement_reader, retry_reader, run_reader
 from hetuflow_core.jobfile.documents import Executor, OnLost
-from hetuflow_core.jobfile.given import LABEL_KEY
-from hetuflow_core.jobfile.names import NAME
+from hetuflow_core.jobfile.readers import (
+    limits,
+    placement as reader_placement,
+    retry as reader_retry,
+    run as reader_run,
+)
+from hetuflow_core.jobfile.readers.names import NAME
 from hetuflow_core.jobfile.schema.parts import (
     ANYTHING,
     BOOLEAN,
@@ -34,6 +38,7 @@ from hetuflow_core.jobfile.schema.parts import (
     when,
     whole,
 )
+from hetuflow_core.jobfile.value_reader import LABEL_KEY
 from hetuflow_core.limits import OWN_KINDS
 from hetuflow_core.placement import Effect, Operator, TolerationOperator
 from hetuflow_core.retry import RETRYABLE, Backoff
@@ -55,7 +60,7 @@ _PROCESS_KEYS: Final = ("env", "workdir", "user", "artifacts")
 def scope() -> Schema:
     """The name of a limit."""
     own = "|".join(sorted(OWN_KINDS))
-    return {"type": "string", "pattern": f"^(?!(?:{own}):){limit_reader.SCOPE.pattern}$"}
+    return {"type": "string", "pattern": f"^(?!(?:{own}):){limits.SCOPE.pattern}$"}
 
 
 def run() -> Schema:
@@ -69,23 +74,23 @@ def run() -> Schema:
         "http": _http(values),
         "executor": {
             "allOf": [
-                matching(run_reader.EXECUTOR, numbers=True),
+                matching(reader_run.EXECUTOR, numbers=True),
                 {"not": choice(Executor)},
             ]
         },
-        "shell": matching(run_reader.SHELL, numbers=True),
+        "shell": matching(reader_run.SHELL, numbers=True),
         "with": OBJECT,
         "env": {
             "type": "object",
             "propertyNames": {
-                "pattern": f"^(?:{run_reader.VARIABLE.pattern})$",
-                "not": choice(sorted(run_reader.AGENT_VARIABLES)),
+                "pattern": f"^(?:{reader_run.VARIABLE.pattern})$",
+                "not": choice(sorted(reader_run.AGENT_VARIABLES)),
             },
             "additionalProperties": values,
         },
         "secrets": several(NAME_TEXT),
         "workdir": {"type": "string", "pattern": "^/", "not": {"pattern": r"\{\{"}},
-        "user": matching(run_reader.USER),
+        "user": matching(reader_run.USER),
         "artifacts": _artifacts(),
     }
     rules = [
@@ -104,25 +109,25 @@ def _secret_use() -> Schema:
 
 
 def _python() -> Schema:
-    keys = {"function": matching(run_reader.FUNCTION), "kwargs": OBJECT}
+    keys = {"function": matching(reader_run.FUNCTION), "kwargs": OBJECT}
     return described(mapping(keys, required=["function"]), "A function, as module:name.")
 
 
 def _http(values: Schema) -> Schema:
     status = {
         "anyOf": [
-            {"type": "string", "pattern": f"^(?:{run_reader.STATUS.pattern})$"},
+            {"type": "string", "pattern": f"^(?:{reader_run.STATUS.pattern})$"},
             {"type": "integer", "minimum": 100, "maximum": 599},
         ]
     }
     headers = {
         "type": "object",
-        "propertyNames": {"pattern": f"^(?:{run_reader.HEADER.pattern})$"},
+        "propertyNames": {"pattern": f"^(?:{reader_run.HEADER.pattern})$"},
         "additionalProperties": values,
     }
     keys = {
         "url": {"type": "string", "pattern": r"^(\{\{|[hH][tT][tT][pP][sS]?://)"},
-        "method": matching(run_reader.METHOD),
+        "method": matching(reader_run.METHOD),
         "headers": headers,
         "body": TEMPLATE,
         "json": ANYTHING,
@@ -146,7 +151,7 @@ def _artifacts() -> Schema:
 
 def retry() -> Schema:
     then = mapping(
-        rules=[{"anyOf": [given(key) for key in retry_reader.REACTION_KEYS]}],
+        rules=[{"anyOf": [given(key) for key in reader_retry.REACTION_KEYS]}],
         keys={
             "retry": BOOLEAN,
             "delay": DURATION,
@@ -168,7 +173,7 @@ def retry() -> Schema:
             "lost": {"const": True},
             "output": WORDS,
         },
-        rules=[{"anyOf": [given(key) for key in retry_reader.CONDITION_KEYS]}, at_most_one(*ends)],
+        rules=[{"anyOf": [given(key) for key in reader_retry.CONDITION_KEYS]}, at_most_one(*ends)],
     )
     rule = mapping({"when": condition, "then": then}, required=["when", "then"])
     keys: dict[str, Schema] = {
@@ -186,7 +191,7 @@ def retry() -> Schema:
 def placement() -> Schema:
     expression = {"key": _LABEL, "operator": choice(Operator), "values": several(WORDS)}
     neighbour = {"jobs": several(WORDS), "labels": labels()}
-    weight = {"weight": whole(1, placement_reader.MOST_WEIGHT)}
+    weight = {"weight": whole(1, reader_placement.MOST_WEIGHT)}
     needs_values = when(
         {"properties": {"operator": {"enum": ["In", "NotIn", "Gt", "Lt"]}}, "required": ["operator"]},
         given("values"),
@@ -214,9 +219,9 @@ def placement() -> Schema:
     )
     resources = mapping(
         {
-            "cpu": {"type": "number", "minimum": 0, "maximum": placement_reader.MOST_CPU},
+            "cpu": {"type": "number", "minimum": 0, "maximum": reader_placement.MOST_CPU},
             "memory": SIZE,
-            "gpu": whole(0, placement_reader.MOST_GPU),
+            "gpu": whole(0, reader_placement.MOST_GPU),
         }
     )
     keys: dict[str, Schema] = {
@@ -225,7 +230,7 @@ def placement() -> Schema:
         "anti_affinity": anti_affinity,
         "tolerations": several(toleration),
         "resources": resources,
-        "pool": matching(placement_reader.POOL, numbers=True),
+        "pool": matching(reader_placement.POOL, numbers=True),
     }
     return described(mapping(keys), "Which agents may run it.")
 

@@ -15,22 +15,22 @@ from uuid import UUID, uuid4
 import pytest
 import zstandard
 
+from hetuflow_agent.attempt.claims import Claims
+from hetuflow_agent.attempt.dependencies import AttemptDependencies
+from hetuflow_agent.attempt.runner import OnStop, Runner
 from hetuflow_agent.executors.environment import base_environment
 from hetuflow_agent.executors.interface import ExecutorHost
 from hetuflow_agent.executors.python import PythonExecutor
 from hetuflow_agent.executors.registry import load_executors
-from hetuflow_agent.gateway_client import Session
-from hetuflow_agent.kept_folders import KeptFolders
+from hetuflow_agent.folders.kept_folders import KeptFolders
+from hetuflow_agent.folders.spare_folders import SpareFolders
+from hetuflow_agent.folders.workdir import DataDirectory
+from hetuflow_agent.gateway import Session
+from hetuflow_agent.gateway.server_clock import ServerClock
 from hetuflow_agent.logs.shipper import LogShipper
-from hetuflow_agent.outbox import Outbox
-from hetuflow_agent.processes import link
+from hetuflow_agent.processes import keeper_link
 from hetuflow_agent.processes.processes import Processes
-from hetuflow_agent.runner.claims import Claims
-from hetuflow_agent.runner.runner import OnStop, Runner
-from hetuflow_agent.runner.workshop import Workshop
-from hetuflow_agent.server_clock import ServerClock
-from hetuflow_agent.spare_folders import SpareFolders
-from hetuflow_agent.workdir import DataDirectory
+from hetuflow_agent.records.outbox import Outbox
 from hetuflow_core.messages import (
     Assignment,
     Finish,
@@ -54,7 +54,7 @@ def _keepers_are_counted() -> Iterator[None]:
     """By coverage, where it is measured."""
     with pytest.MonkeyPatch.context() as patch:
         if (config := os.environ.get(covered_keeper.CONFIG)) is not None:
-            patch.setattr(link, "keeper_program", partial(covered_keeper.covered_program, config))
+            patch.setattr(keeper_link, "keeper_program", partial(covered_keeper.covered_program, config))
         yield
 
 
@@ -112,7 +112,7 @@ class LogBook:
 
 @dataclass
 class Bench:
-    workshop: Workshop
+    dependencies: AttemptDependencies
     runner: Runner
     desk: Desk
     book: LogBook
@@ -120,7 +120,7 @@ class Bench:
     kept: KeptFolders
 
     def directory(self, assignment: Assignment) -> Path:
-        return self.workshop.data.claim(assignment.instance_id, assignment.token).root
+        return self.dependencies.data.claim(assignment.instance_id, assignment.token).root
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
     shipper = LogShipper(
         book, Session(uuid4()), outbox, kept, timers=timers, rng=rng, on_drained=lambda: None, stop_budget=1.0
     )
-    workshop = Workshop(
+    dependencies = AttemptDependencies(
         data=data,
         spares=spares,
         outbox=outbox,
@@ -153,12 +153,12 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         base_environment=base_environment({"HETUFLOW_AGENT__TOKEN": "must not be seen"}),
         stop_grace=1.0,
     )
-    runner = Runner(workshop, slots=50, on_stop=OnStop.END)
+    runner = Runner(dependencies, slots=50, on_stop=OnStop.END)
     async with AsyncExitStack() as stack:
         for part in (data, spares, outbox, timers, processes, shipper, runner):
             await part.start()
             stack.push_async_callback(part.stop)
-        yield Bench(workshop, runner, desk, book, processes, kept)
+        yield Bench(dependencies, runner, desk, book, processes, kept)
 
 
 @pytest.fixture
@@ -166,6 +166,6 @@ async def python_bench(bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyP
     """For work inside the agent: the functions of `task_functions`."""
     monkeypatch.syspath_prepend(str(_PYTHON_JOBS))
     executor = PythonExecutor(ExecutorHost(host_settings(tmp_path, python_modules=("task_functions",))))
-    bench.runner._workshop = replace(bench.workshop, executors={"python": executor})
+    bench.runner._dependencies = replace(bench.dependencies, executors={"python": executor})
     yield bench
     await executor.stop()

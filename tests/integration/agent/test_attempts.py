@@ -15,14 +15,14 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from hetuflow_agent.gateway_client import Session
+from hetuflow_agent.attempt import runner as runners, start
+from hetuflow_agent.attempt.runner import OnStop
+from hetuflow_agent.attempt.secrets import TaskSecrets
+from hetuflow_agent.gateway import Session
 from hetuflow_agent.keeper.proc import stat_of
 from hetuflow_agent.logs import holes
 from hetuflow_agent.processes.command import Command
 from hetuflow_agent.processes.processes import Child
-from hetuflow_agent.runner import runner as runners, starting
-from hetuflow_agent.runner.runner import OnStop
-from hetuflow_agent.runner.secrets import SecretRoom
 from hetuflow_core.messages import (
     Assignment,
     Cancel,
@@ -86,7 +86,7 @@ async def test_a_script_gets_its_parameters_through_the_environment(bench: Bench
     script = 'echo "$WHO:$HETUFLOW_ATTEMPT:$TRACEPARENT:${HETUFLOW_AGENT__TOKEN-unset}"; pwd; ls -A; cat'
     assignment = assignment_of(script=script, env={"WHO": "$(id) `x`"})
     await finish_of(bench, assignment)
-    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    await wait_until_async(lambda: bench.dependencies.shipper.drained(assignment.token))
     printed = bench.book.streams[assignment.instance_id, "stdout"].decode().splitlines()
     assert printed == [
         f"$(id) `x`:2:{TRACEPARENT}:unset",
@@ -102,7 +102,7 @@ async def test_output_beyond_a_request_and_binary_arrives_whole(bench: Bench) ->
     )
     assignment = assignment_of(script=script, shell="python3")
     assert (await finish_of(bench, assignment)).status is Status.SUCCEEDED
-    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    await wait_until_async(lambda: bench.dependencies.shipper.drained(assignment.token))
     kept = (bench.directory(assignment) / "stdout").read_bytes()
     assert len(kept) == 40 * 65_537
     assert bench.book.streams[assignment.instance_id, "stdout"] == kept
@@ -121,11 +121,11 @@ async def test_a_log_is_shipped_while_the_process_runs(bench: Bench) -> None:
 async def test_the_folder_goes_when_the_result_is_taken(bench: Bench) -> None:
     assignment = assignment_of(script="echo some; mkdir -p a/b; chmod 500 a/b a; exit 1")
     await finish_of(bench, assignment)
-    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    await wait_until_async(lambda: bench.dependencies.shipper.drained(assignment.token))
     assert bench.directory(assignment).exists()
-    assert await bench.workshop.shipper.taken([assignment.token]) == []
+    assert await bench.dependencies.shipper.taken([assignment.token]) == []
     assert not bench.directory(assignment).exists()
-    assert await bench.workshop.outbox.finished() == []
+    assert await bench.dependencies.outbox.finished() == []
 
 
 async def test_the_folder_of_work_that_said_nothing_serves_the_next_before_the_result_is_taken(
@@ -133,13 +133,13 @@ async def test_the_folder_of_work_that_said_nothing_serves_the_next_before_the_r
 ) -> None:
     silent, next_one = assignment_of(["true"]), assignment_of(script="pwd; exit 3")
     assert (await finish_of(bench, silent)).status is Status.SUCCEEDED
-    assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [silent.token]
+    assert [found.finish.token for found in await bench.dependencies.outbox.finished()] == [silent.token]
     before = (bench.directory(silent) / "stdout").stat().st_ino
     assert (await finish_of(bench, next_one)).exit_code == 3
     assert not bench.directory(silent).exists()
     assert (bench.directory(next_one) / "stdout").stat().st_ino == before
-    assert await bench.workshop.shipper.taken([silent.token]) == []
-    assert [found.finish.token for found in await bench.workshop.outbox.finished()] == [next_one.token]
+    assert await bench.dependencies.shipper.taken([silent.token]) == []
+    assert [found.finish.token for found in await bench.dependencies.outbox.finished()] == [next_one.token]
 
 
 @pytest.mark.parametrize(("script", "kept"), [("echo x > left; exit 1", True), ("exit 0", False)])
@@ -149,10 +149,10 @@ async def test_the_folder_of_failed_work_is_kept_if_that_is_wanted(
     bench.kept.keep_seconds = 600.0
     assignment = assignment_of(script=script)
     await finish_of(bench, assignment)
-    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
-    await bench.workshop.shipper.taken([assignment.token])
+    await wait_until_async(lambda: bench.dependencies.shipper.drained(assignment.token))
+    await bench.dependencies.shipper.taken([assignment.token])
     folder = bench.directory(assignment)
-    assert (bench.workshop.data.failed / folder.name / "work/left").exists() == kept
+    assert (bench.dependencies.data.failed / folder.name / "work/left").exists() == kept
     # Of work that went well it waits, emptied, for the next claim.
     assert folder.exists() is not kept
     assert [each.read_bytes() for each in folder.rglob("*") if each.is_file()] == ([] if kept else [b""] * 5)
@@ -253,7 +253,7 @@ async def test_without_the_servers_ok_nothing_is_spawned(
     assert bench.desk.finishes == {}
     assert not (tmp_path / "ran").exists()
     assert not bench.directory(assignment).exists()
-    assert len(bench.workshop.claims) == 0
+    assert len(bench.dependencies.claims) == 0
 
 
 async def test_a_claim_that_was_forgotten_and_made_again_has_a_folder_of_its_own(bench: Bench) -> None:
@@ -276,7 +276,7 @@ async def test_future_work_starts_at_its_instant_and_never_before(bench: Bench) 
         finish = await bench.desk.result_of(assignment.instance_id)
         assert finish.started_at is not None
         assert 0 <= finish.started_at - assignment.due_at < 250
-        await wait_until_async(lambda token=assignment.token: bench.workshop.shipper.drained(token))
+        await wait_until_async(lambda token=assignment.token: bench.dependencies.shipper.drained(token))
         printed = int(bench.book.streams[assignment.instance_id, "stdout"]) // 1_000_000
         assert printed >= assignment.due_at
 
@@ -290,7 +290,7 @@ async def test_what_the_server_no_longer_keeps_is_stopped_without_a_result(bench
     await wait_until_async(lambda: len(bench.runner.attempts()) == 2)
     assert {each.assignment.token for each in bench.runner.attempts()} == {kept.token, unasked.token}
     assert bench.desk.finishes == {}
-    assert not bench.workshop.claims.holds(dropped.token)
+    assert not bench.dependencies.claims.holds(dropped.token)
 
 
 async def test_a_silent_server_costs_the_process_its_life_unless_it_may_go_on(bench: Bench) -> None:
@@ -314,19 +314,19 @@ async def test_a_renewed_lease_is_kept_and_what_the_answer_leaves_out_is_not(ben
     kept, left_out = (assignment_of(script=FOR_EVER, lease_ms=1_000, kill_grace_ms=100) for _ in range(2))
     bench.runner.accept([kept, left_out])
     await wait_until_async(lambda: all(attempt.runs for attempt in bench.runner.attempts()))
-    now = bench.workshop.clock.boottime()
+    now = bench.dependencies.clock.boottime()
     held = [Held(each.instance_id, each.token) for each in (kept, left_out)]
     # From a thread, as the heartbeat does; the event loop is not asked.
     await asyncio.to_thread(bench.runner.renew, held, HeartbeatKept(0, [kept.instance_id]), now + 200)
     await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
-    await wait_until_async(lambda: bench.workshop.clock.boottime() > now + 1)
+    await wait_until_async(lambda: bench.dependencies.clock.boottime() > now + 1)
     assert bench.runner.attempts()[0].assignment == kept
     assert bench.runner.attempts()[0].runs
     assert bench.desk.finishes == {}
 
 
 async def test_what_fills_the_disk_with_output_is_ended(bench: Bench) -> None:
-    bench.runner._workshop = replace(bench.workshop, output_limit=100_000)
+    bench.runner._dependencies = replace(bench.dependencies, output_limit=100_000)
     finish = await finish_of(bench, assignment_of(script="yes | head -c 200000; sleep 600"))
     assert (finish.status, finish.reason) == (Status.FAILED, "output_limit")
 
@@ -341,10 +341,10 @@ async def test_the_log_of_a_daemon_rolls(bench: Bench, monkeypatch: pytest.Monke
         return spawn(command)
 
     monkeypatch.setattr(bench.processes, "spawn", note)
-    bench.runner._workshop = replace(bench.workshop, output_limit=100_000)
+    bench.runner._dependencies = replace(bench.dependencies, output_limit=100_000)
     await finish_of(bench, assignment_of(["true"], slot=0))
     await finish_of(bench, assignment_of(["true"]))
-    monkeypatch.setattr(starting, "gives_room_back", lambda _: False)
+    monkeypatch.setattr(start, "gives_room_back", lambda _: False)
     await finish_of(bench, assignment_of(["true"], slot=0))
     await finish_of(bench, assignment_of(["true"]))
     assert handed == [(True, 100_000), (False, 100_000), (True, None), (False, 100_000)]
@@ -356,8 +356,8 @@ async def test_a_daemon_goes_on_where_no_holes_can_be_punched(
     """It writes three times what it may have on the disk, and is looked at after that."""
     monkeypatch.setattr(holes, "_fallocate", lambda *_: False)
     limit, pieces = 256 * 1024, 4
-    bench.runner._workshop = replace(bench.workshop, output_limit=limit)
-    bench.workshop.shipper.output_limit = limit
+    bench.runner._dependencies = replace(bench.dependencies, output_limit=limit)
+    bench.dependencies.shipper.output_limit = limit
     script = """
     for i in $(seq 4); do
         head -c 196608 /dev/zero | tr '\\0' x
@@ -392,7 +392,7 @@ async def test_stopping_gives_back_what_waits_and_ends_what_runs(bench: Bench) -
     assert (finish.status, finish.reason) == (Status.LOST, "agent_shutdown")
     assert bench.desk.released == [waiting.instance_id]
     assert bench.runner.free_slots() == 0
-    assert [found.finish for found in await bench.workshop.outbox.finished()] == [finish]
+    assert [found.finish for found in await bench.dependencies.outbox.finished()] == [finish]
 
 
 async def test_what_is_taken_ahead_runs_in_its_turn_and_no_more_at_once_than_slots(
@@ -421,9 +421,9 @@ async def test_what_was_taken_ahead_and_has_no_turn_goes_back_unspawned(bench: B
     assert (finish.status, finish.started_at) == (Status.CANCELLED, None)
     await wait_until_async(lambda: bench.desk.released == [ahead.instance_id])
     await wait_until_async(lambda: len(bench.runner.attempts()) == 1)
-    assert not bench.workshop.claims.holds(ahead.token)
+    assert not bench.dependencies.claims.holds(ahead.token)
     assert not (tmp_path / "ran").exists()
-    assert await bench.workshop.outbox.journal() != []
+    assert await bench.dependencies.outbox.journal() != []
     bench.runner.cancel([Cancel(long.instance_id, long.token)])
     await bench.desk.result_of(long.instance_id)
 
@@ -461,7 +461,7 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
         assignments = [assignment_of(["true"]) for _ in range(50)]
         bench.runner.accept(assignments)
         tokens = [(await bench.desk.result_of(each.instance_id)).token for each in assignments]
-        assert await bench.workshop.shipper.taken(tokens) == []
+        assert await bench.dependencies.shipper.taken(tokens) == []
 
     def open_descriptors() -> int:
         return sum(1 for _ in Path("/proc/self/fd").iterdir())
@@ -473,7 +473,7 @@ async def test_hundreds_of_tasks_leave_no_descriptor_and_no_thread(bench: Bench)
     assert open_descriptors() <= descriptors + 1
     # The event loop's pool of threads grows up to its bound.
     assert threading.active_count() <= max(threads, 3 + min(32, (os.cpu_count() or 1) + 4) + 3)
-    left = [folder.name for folder in bench.workshop.data.instances.iterdir()]
+    left = [folder.name for folder in bench.dependencies.data.instances.iterdir()]
     assert len(left) == SPARE_FOLDERS, "no more than wait for the next claims"
 
 
@@ -481,7 +481,7 @@ async def test_no_more_work_is_asked_for_or_begun_than_may_be(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Drained, on a full disk, without a keeper, and once it stops."""
-    runner, data, processes = bench.runner, bench.workshop.data, bench.processes
+    runner, data, processes = bench.runner, bench.dependencies.data, bench.processes
     assert (runner.free_slots(), runner.blocked()) == (50, False)
     runner.take_work(False)
     assert (runner.free_slots(), runner.blocked()) == (0, False)
@@ -522,8 +522,8 @@ class Confidant:
 
 async def test_no_secret_is_told_beside_the_log(bench: Bench) -> None:
     """Not in the sentence that says why it could not be started, and not in an output."""
-    room = SecretRoom(Confidant(), Session(uuid4()), bench.workshop.shipper, random.Random(1))
-    bench.runner._workshop = replace(bench.workshop, secrets=room)
+    room = TaskSecrets(Confidant(), Session(uuid4()), bench.dependencies.shipper, random.Random(1))
+    bench.runner._dependencies = replace(bench.dependencies, secrets=room)
     places = [SecretPlace("token", env="TOKEN")]
     missing, telling = (
         structs.replace(one, run=structs.replace(one.run, secrets=places))
@@ -538,7 +538,7 @@ async def test_no_secret_is_told_beside_the_log(bench: Bench) -> None:
     finish = await finish_of(bench, telling)
     assert finish.output == {"a": ["********"], "********": 1}
     # Of its progress a heartbeat may be telling just now, though it has said nothing.
-    assert bench.workshop.shipper.cleaned(telling.token, "hunter22") == "********"
+    assert bench.dependencies.shipper.cleaned(telling.token, "hunter22") == "********"
 
 
 async def test_daemons_are_not_waited_for(bench: Bench) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from hetuflow_agent.workdir import ClaimDirectory
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
@@ -53,8 +53,8 @@ async def test_the_folder_of_a_call_is_used_again(
         one = call(function, **kwargs)
         bench.runner.accept([one])
         await bench.desk.result_of(one.instance_id)
-        await wait_until_async(partial(bench.workshop.shipper.drained, one.token))
-        await bench.workshop.shipper.taken([one.token])
+        await wait_until_async(partial(bench.dependencies.shipper.drained, one.token))
+        await bench.dependencies.shipper.taken([one.token])
     assert len(seen) == made
 
 
@@ -78,8 +78,8 @@ async def test_what_lasts_and_is_not_wanted_any_more_is_ended(
     await wait_until_async(lambda: python_bench.desk.started == [lasting.instance_id])
     await wait_until_async(lambda: not python_bench.runner.attempts())
     assert python_bench.desk.finishes == {}
-    assert not python_bench.workshop.claims.holds(lasting.token)
-    assert await python_bench.workshop.outbox.journal() == []
+    assert not python_bench.dependencies.claims.holds(lasting.token)
+    assert await python_bench.dependencies.outbox.journal() == []
 
 
 async def test_a_cancel_reaches_what_has_begun_so(python_bench: Bench, tmp_path: Path) -> None:

@@ -15,11 +15,11 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from hetuflow_agent.gateway_client import Session, Unanswered
-from hetuflow_agent.heartbeat import Heartbeat
-from hetuflow_agent.host_usage import HostMeter
-from hetuflow_agent.runner.attempt import Attempt
-from hetuflow_core.agent_commands import CommandKind
+from hetuflow_agent.attempt.attempt import Attempt
+from hetuflow_agent.gateway import Session, Unanswered
+from hetuflow_agent.host.usage import HostMeter
+from hetuflow_agent.loops.heartbeat import Heartbeat
+from hetuflow_core.agent.commands import CommandKind
 from hetuflow_core.messages import (
     Assignment,
     Cancel,
@@ -78,12 +78,12 @@ class Beating:
 @pytest.fixture
 def beating(bench: Bench, tmp_path: Path) -> Beating:
     """With a clock that stands still, ahead of the one that attempts begin by."""
-    clock = ManualClock(datetime.now(UTC), seconds=bench.workshop.clock.boottime() + 1_000)
+    clock = ManualClock(datetime.now(UTC), seconds=bench.dependencies.clock.boottime() + 1_000)
     wire, told = Wire(clock), list[Command]()
     heartbeat = Heartbeat(
         lambda: wire,  # type: ignore[arg-type,return-value]
         Session(uuid4()),
-        bench.workshop.claims,
+        bench.dependencies.claims,
         bench.runner,
         HostMeter(tmp_path),
         on_commands=told.extend,

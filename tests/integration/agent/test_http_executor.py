@@ -18,8 +18,8 @@ import pytest
 from hetuflow_agent.executors import http
 from hetuflow_agent.executors.http import LOGGED_BYTES, HttpExecutor, look_up
 from hetuflow_agent.executors.interface import Execution
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Invalid
 from tests.support.executors import assignment_for, claim_directory, executor_host
 from tests.support.webserver import reply, serving_web

@@ -20,22 +20,22 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
+from hetuflow_agent.attempt.classify import classify
 from hetuflow_agent.keeper import guard as guarding, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
-from hetuflow_agent.keeper.family import look
+from hetuflow_agent.keeper.descendants import look
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers, leftovers_of
 from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, send, stat_of
-from hetuflow_agent.keeper.record import Phase, Spec, Task
-from hetuflow_agent.keeper.table import Table
+from hetuflow_agent.keeper.slots import IN_A_BURST, TOGETHER, PendingNews, SlotQueue
+from hetuflow_agent.keeper.task import Phase, Spec, Task
+from hetuflow_agent.keeper.tasks import TaskTable
 from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
-from hetuflow_agent.keeper.turns import IN_A_BURST, TOGETHER, Line, News
 from hetuflow_agent.processes import processes as handing_over
 from hetuflow_agent.processes.command import Command, Exit, exit_of
-from hetuflow_agent.processes.link import packed
+from hetuflow_agent.processes.keeper_link import packed
 from hetuflow_agent.processes.processes import Child, Processes
-from hetuflow_agent.runner.classify import classify
 from hetuflow_core.messages import LimitMeans
 from hetuflow_core.states import InstanceStatus
 from tests.support.processes import gone
@@ -259,7 +259,7 @@ async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
 
 
 def test_an_end_is_told_at_once_and_many_together() -> None:
-    news = News(Line())
+    news = PendingNews(SlotQueue())
     assert news.take(100.0) == []
     for key in ("short", "long", "forgotten"):
         news.note_begun(key, 100.0)
@@ -279,11 +279,11 @@ def test_an_end_is_told_at_once_and_many_together() -> None:
 
 
 def test_ends_wait_longer_for_one_another_while_others_wait_for_a_slot() -> None:
-    line = Line()
+    line = SlotQueue()
     line.resize(1)
     for key in ("first", "second"):
         line.join(key)
-    news = News(line)
+    news = PendingNews(line)
     assert line.next() == "first"
     news.note("a lone end")
     assert news.take(100.0) == ["a lone end"], "it waits for nobody"
@@ -689,7 +689,7 @@ def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
     """The journal is a device that is always full: the start is refused, and the job is not to blame."""
     journal = Journal(folder / wire.JOURNAL_NAME)
     journal._descriptor = os.open("/dev/full", os.O_WRONLY | os.O_CLOEXEC)
-    table = Table(journal, boot_id(), {}, HostClock(), Cgroups(None, folder))
+    table = TaskTable(journal, boot_id(), {}, HostClock(), Cgroups(None, folder))
     task = command(folder, f"touch {folder}/ran")
     table.accept([Spec.read(message_of(task))])
     table.run_due(1)
@@ -708,7 +708,7 @@ def test_what_is_no_longer_on_the_disk_does_not_count_for_a_rolling_log(folder: 
     journal = Journal(folder / wire.JOURNAL_NAME)
     journal.open([])
     clock = AlteredClock()
-    table = Table(journal, boot_id(), {}, clock, Cgroups(None, folder))
+    table = TaskTable(journal, boot_id(), {}, clock, Cgroups(None, folder))
     task = command(folder, FOR_EVER, output_limit=100_000, rolling=rolling, kill_grace=0.0)
     with Path(task.stdout).open("wb") as file:
         file.truncate(10_000_000)

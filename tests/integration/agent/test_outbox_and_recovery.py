@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent import outbox as outboxes, record_file
-from hetuflow_agent.outbox import Finished, JournalEntry, Outbox
-from hetuflow_agent.runner.recovery import Recovery
+from hetuflow_agent.attempt.recovery import Recovery
+from hetuflow_agent.records import outbox as outboxes, record_file
+from hetuflow_agent.records.outbox import Finished, JournalEntry, Outbox
 from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_core.messages import Acknowledgement, Finish
 from hetuflow_core.states import InstanceStatus as Status
@@ -26,7 +26,7 @@ from tests.support.executors import assignment_for
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from hetuflow_agent.outbox import JournalEntry, Outbox
+from hetuflow_agent.records.outbox import JournalEntry, Outbox
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus
 from tests.support.assignments import assignment_of
@@ -283,31 +283,33 @@ async def test_a_full_disk_is_an_error_of_the_write_and_the_next_one_may_work(tm
 
 async def test_known_results_are_reported_as_they_are_and_strays_removed(bench: Bench) -> None:
     finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
-    kept, stray = (bench.workshop.data.claim(each, finish.token) for each in (finish.instance_id, uuid4()))
+    kept, stray = (
+        bench.dependencies.data.claim(each, finish.token) for each in (finish.instance_id, uuid4())
+    )
     kept.make()
     stray.make()
-    await bench.workshop.outbox.put(finish, kept.root.name)
-    await Recovery(bench.workshop).start()
+    await bench.dependencies.outbox.put(finish, kept.root.name)
+    await Recovery(bench.dependencies).start()
     assert bench.desk.finishes == {finish.instance_id: finish}
     assert (kept.root.exists(), stray.root.exists()) == (True, False)
 
 
 async def test_a_result_whose_folder_serves_another_already_is_reported(bench: Bench) -> None:
     finish = Finish(uuid4(), uuid4(), Status.SUCCEEDED, exit_code=0)
-    await bench.workshop.outbox.put(finish, "given away")
-    await Recovery(bench.workshop).start()
+    await bench.dependencies.outbox.put(finish, "given away")
+    await Recovery(bench.dependencies).start()
     assert bench.desk.finishes == {finish.instance_id: finish}
-    assert bench.workshop.shipper.drained(finish.token)
-    assert await bench.workshop.shipper.taken([finish.token]) == []
-    assert await bench.workshop.outbox.finished() == []
+    assert bench.dependencies.shipper.drained(finish.token)
+    assert await bench.dependencies.shipper.taken([finish.token]) == []
+    assert await bench.dependencies.outbox.finished() == []
 
 
 async def test_what_lived_in_the_agent_itself_is_lost_with_it(bench: Bench) -> None:
     begun, reserved = (assignment_for("http", {"url": "http://x"}) for _ in range(2))
-    workshop = bench.workshop
-    await workshop.outbox.note(JournalEntry(begun, "a", started=True))
-    await workshop.outbox.note(JournalEntry(reserved, "b"))
-    recovery = Recovery(workshop)
+    dependencies = bench.dependencies
+    await dependencies.outbox.note(JournalEntry(begun, "a", started=True))
+    await dependencies.outbox.note(JournalEntry(reserved, "b"))
+    recovery = Recovery(dependencies)
     await recovery.start()
     finish = bench.desk.finishes[begun.instance_id]
     assert (finish.status, finish.reason) == (Status.LOST, "agent_restarted")

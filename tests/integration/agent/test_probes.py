@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from hetuflow_agent.probes.asking import Refused, ask_http, ask_tcp
-from hetuflow_agent.runner.attempt import Attempt
+from hetuflow_agent.attempt.attempt import Attempt
+from hetuflow_agent.probes.probe import Refused, ask_http, ask_tcp
 from hetuflow_core.messages import Assignment, Cancel, Probe
 from hetuflow_core.states import InstanceStatus
 from tests.integration.agent.conftest import Bench

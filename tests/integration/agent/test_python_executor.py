@@ -18,8 +18,8 @@ from hetuflow_agent.executors.environment import base_environment, task_environm
 from hetuflow_agent.executors.interface import Execution, ExecutorHost, SpawnFailed, Unavailable
 from hetuflow_agent.executors.python import PythonExecutor
 from hetuflow_agent.executors.python_calls import ThreadExecution
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.errors import Invalid
 from tests.support.executors import assignment_for, claim_directory, executor_host, host_settings
 from tests.support.waiting import wait_until

@@ -11,13 +11,13 @@ from uuid import uuid4
 import pytest
 import zstandard
 
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.keeper.limits import written
-from hetuflow_agent.keeper.record import Spec
+from hetuflow_agent.keeper.task import Spec
 from hetuflow_agent.logs import holes
 from hetuflow_agent.logs.holes import STEP, gives_room_back, punch, roll_on, step_within
 from hetuflow_agent.logs.masking import REACH
 from hetuflow_agent.logs.tail import ClaimLog
-from hetuflow_agent.workdir import ClaimDirectory
 from hetuflow_core.messages import LogOutcome, LogResult
 
 LIMIT = 1024 * 1024

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_agent.runner.runner import OnStop, Runner
-from hetuflow_agent.task_users import usable_users
+from hetuflow_agent.attempt.runner import OnStop, Runner
+from hetuflow_agent.host.users import usable_users
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
 from tests.support.assignments import assignment_of
@@ -33,8 +33,8 @@ def let_pass(folder: Path) -> None:
 async def test_a_task_has_the_rights_of_its_user_and_no_others(bench: Bench, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.touch(0o600)
-    let_pass(bench.workshop.data.instances)
-    runner = Runner(replace(bench.workshop, run_as=(NOBODY,)), slots=1, on_stop=OnStop.END)
+    let_pass(bench.dependencies.data.instances)
+    runner = Runner(replace(bench.dependencies, run_as=(NOBODY,)), slots=1, on_stop=OnStop.END)
     script = (
         f"id -un; id -u; id -G; echo $HOME:$USER:$LOGNAME; cat {secret} && exit 3; "
         'echo made > file && echo said=yes >> "$HETUFLOW_OUTPUT" && echo "50 half" >> "$HETUFLOW_PROGRESS" '
@@ -43,7 +43,7 @@ async def test_a_task_has_the_rights_of_its_user_and_no_others(bench: Bench, tmp
     assignment = assignment_of(script=script, user=NOBODY)
     runner.accept([assignment])
     finish = await bench.desk.result_of(assignment.instance_id)
-    await wait_until_async(lambda: bench.workshop.shipper.drained(assignment.token))
+    await wait_until_async(lambda: bench.dependencies.shipper.drained(assignment.token))
     printed = bench.book.streams[assignment.instance_id, "stdout"].decode().splitlines()
     assert (finish.status, finish.output) == (Status.SUCCEEDED, {"said": "yes"}), bench.book.streams
     user = pwd.getpwnam(NOBODY)

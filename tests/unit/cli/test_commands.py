@@ -14,20 +14,20 @@ import click
 import pytest
 import yaml
 
+from hetuflow_core.resources.status import QueueSummary
 from hetuflow_core.runtime.clock import ManualClock
-from hetuflow_core.status_resources import QueueSummary
-from hetuflow_server.cli.connection import Connection
-from hetuflow_server.cli.instants import parse_since
+from hetuflow_server.cli.connection import ServerConnection
 from hetuflow_server.cli.invocation import Invocation, OutputFormat
-from hetuflow_server.cli.listing import take
-from hetuflow_server.cli.loading import load
+from hetuflow_server.cli.lazy_loading import load
 from hetuflow_server.cli.main import COMMANDS, hetuflow
+from hetuflow_server.cli.options.instants import parse_since
+from hetuflow_server.cli.output.long_lists import take
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 EVERYDAY = ("agent", "apply", "job", "task", "limit", "status")
 HEAVY = (
     *("alembic", "litestar", "psycopg", "sqlalchemy", "uvicorn", "uvloop"),
-    *("pygments", "rich", "structlog", "hetuflow_core.client.concurrent"),
+    *("pygments", "rich", "structlog", "hetuflow_core.client.async_client"),
 )
 
 
@@ -158,7 +158,7 @@ def test_since(text: str, at: datetime) -> None:
 
 
 def an_invocation(output: OutputFormat = "table", *, quiet: bool = False) -> Invocation:
-    return Invocation(lambda: Connection(None, None), None, output, quiet, ManualClock(NOW))
+    return Invocation(lambda: ServerConnection(None, None), None, output, quiet, ManualClock(NOW))
 
 
 VALUE = QueueSummary(

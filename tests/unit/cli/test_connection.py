@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_core.errors import ConfigInvalid, HostBlocked
-from hetuflow_server.cli.connection import Connection, find_connection
+from hetuflow_server.cli.connection import ServerConnection, find_connection
 from hetuflow_server.cli.database import find_database
 
 DATABASE = "postgresql://me:secret@127.0.0.1:4712/dev"
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_development_system_of_the_folder_is_found(folder: Path) -> None:
-    assert find_connection(None, None, folder=folder) == Connection(DEV["url"], "dev-key")  # type: ignore[arg-type]  # a str
+    assert find_connection(None, None, folder=folder) == ServerConnection(DEV["url"], "dev-key")  # type: ignore[arg-type]  # a str
 
 
 def test_a_key_that_was_given_wins(folder: Path) -> None:
@@ -31,13 +31,13 @@ def test_a_key_that_was_given_wins(folder: Path) -> None:
 
 
 def test_its_key_goes_nowhere_else(folder: Path) -> None:
-    assert find_connection("http://other", None, folder=folder) == Connection("http://other", None)
+    assert find_connection("http://other", None, folder=folder) == ServerConnection("http://other", None)
 
 
 def test_without_one_the_client_decides(tmp_path: Path) -> None:
-    assert find_connection(None, "mine", folder=tmp_path) == Connection(None, "mine")
+    assert find_connection(None, "mine", folder=tmp_path) == ServerConnection(None, "mine")
     (tmp_path / ".hetuflow").touch()
-    assert find_connection(None, None, folder=tmp_path) == Connection(None, None)
+    assert find_connection(None, None, folder=tmp_path) == ServerConnection(None, None)
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"url": 1}', b'{"url": "\xff"}'])
@@ -49,7 +49,7 @@ def test_a_file_of_something_else_is_told_of(folder: Path, content: bytes) -> No
 
 
 def test_the_key_is_not_in_its_repr() -> None:
-    assert "secret" not in repr(Connection("http://x", "secret"))
+    assert "secret" not in repr(ServerConnection("http://x", "secret"))
 
 
 def test_the_database_of_the_development_system_is_found_unless_one_is_set(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_core.errors import Fault, Invalid, NotFound
-from hetuflow_server.cli.documents import PlacedDocument, in_their_files, read_files
+from hetuflow_server.cli.options.documents import PlacedDocument, in_their_files, read_files
 
 JOB = "kind: job\nname: {name}\nrun:\n  command: [echo, hello]\n"
 

@@ -11,7 +11,7 @@ import pytest
 
 from hetuflow_core.client import Hetuflow
 from hetuflow_server import cli
-from hetuflow_server.cli.grammar import all_commands
+from hetuflow_server.cli.command_tree import all_commands
 from hetuflow_server.cli.main import hetuflow
 from hetuflow_server.cli.reference import example_of
 
@@ -81,6 +81,6 @@ WITHOUT_A_COMMAND = {
 def test_every_call_of_the_client_has_a_command() -> None:
     calls = {name for name, value in vars(Hetuflow).items() if callable(value) and not name.startswith("_")}
     folder = Path(cli.__file__).parent
-    source = "\n".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+    source = "\n".join(file.read_text(encoding="utf-8") for file in folder.rglob("*.py"))
     made = {name for name in calls if re.search(rf"\b(client|another)\.{name}\b", source)}
     assert calls - made == set(WITHOUT_A_COMMAND)

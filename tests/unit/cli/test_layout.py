@@ -8,8 +8,8 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_server.cli import on_terminal
-from hetuflow_server.cli.layout import Column, Kind, Sheet, Table, ago, plain, written
+from hetuflow_server.cli.output import rich_output
+from hetuflow_server.cli.output.layout import Column, Kind, Sheet, Table, ago, plain, written
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 TABLE = Table(
@@ -87,26 +87,26 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 def test_ids_are_whole_on_a_narrow_terminal(terminal: Terminal) -> None:
     ids = [str(uuid4()), str(uuid4())]
     columns = [Column("ID", Kind.ID), Column("TASK", Kind.ID), Column("WHY")]
-    on_terminal.show([Table(columns, [[*ids, "a reason that needs some room " * 3]])], now=NOW, file=terminal)
+    rich_output.show([Table(columns, [[*ids, "a reason that needs some room " * 3]])], now=NOW, file=terminal)
     shown = terminal.getvalue()
     assert all(identity in shown for identity in ids)
     assert "…" not in shown
 
 
 def test_a_terminal_shows_colour_and_felt_time(terminal: Terminal) -> None:
-    on_terminal.show([TABLE], now=NOW, file=terminal)
+    rich_output.show([TABLE], now=NOW, file=terminal)
     assert "5m ago" in terminal.getvalue()
     assert "\x1b[32msucceeded" in terminal.getvalue()
 
 
 def test_a_terminal_without_colour(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
-    on_terminal.show([Table([Column("STATUS", Kind.STATUS)], [["failed"]])], now=NOW, file=terminal)
+    rich_output.show([Table([Column("STATUS", Kind.STATUS)], [["failed"]])], now=NOW, file=terminal)
     assert "\x1b[3" not in terminal.getvalue()
 
 
 def test_brackets_are_no_markup(terminal: Terminal) -> None:
-    on_terminal.show(
+    rich_output.show(
         [Sheet([("why", "list[int] [red]x[/red]")]), Table([Column("A")], [["[bold]b"]]), "[i]c"],
         now=NOW,
         file=terminal,
@@ -118,11 +118,11 @@ def test_brackets_are_no_markup(terminal: Terminal) -> None:
 def test_words_are_not_broken_and_a_place_that_all_share_is_left_out(terminal: Terminal) -> None:
     columns = [Column("NAMESPACE", Kind.PLACE), Column("JOB"), Column("WHY"), Column("AT", Kind.TIME)]
     rows = [["default", "a-job-with-a-name", "nothing to do with it", NOW], ["default", "b", "x", NOW]]
-    on_terminal.show([Table(columns, rows)], now=NOW, file=terminal)
+    rich_output.show([Table(columns, rows)], now=NOW, file=terminal)
     shown = terminal.getvalue()
     assert "NAMESPACE" not in shown
     assert "default" not in shown
     assert all(word in shown for word in ("a-job-with-a-name", "nothing"))
-    on_terminal.show([Table(columns, [*rows, ["other", "b", "x", NOW]])], now=NOW, file=terminal)
+    rich_output.show([Table(columns, [*rows, ["other", "b", "x", NOW]])], now=NOW, file=terminal)
     assert all(word in terminal.getvalue() for word in ("NAMESPACE", "default", "other"))
     assert "NAMESPACE" in plain([Table(columns, rows)]), "programs get the same columns always"

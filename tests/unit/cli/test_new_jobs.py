@@ -12,12 +12,12 @@ from hypothesis import given, strategies as st
 
 from hetuflow_core.errors import HetuflowError, NotFound, ServerUnreachable
 from hetuflow_core.jobfile import JobSpec, from_document
-from hetuflow_server.cli import editing
-from hetuflow_server.cli.editing import edited, merge_patch
-from hetuflow_server.cli.naming import suggesting
-from hetuflow_server.cli.new_job import job_document, schedule_document
-from hetuflow_server.cli.progress import bar
-from hetuflow_server.services.json_paths import merged
+from hetuflow_server.cli import editor
+from hetuflow_server.cli.editor import edited, merge_patch
+from hetuflow_server.cli.name_suggestions import suggesting
+from hetuflow_server.cli.options.new_job import job_document, schedule_document
+from hetuflow_server.cli.output.progress import bar
+from hetuflow_server.jobs.document_changes import merged
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_what_was_edited_badly_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
         shown.append(text)
         return text.replace("a: 1", "a: [1") if len(shown) == 1 else text.replace("a: [1", "a: 2")
 
-    monkeypatch.setattr(editing.click, "edit", edit)
+    monkeypatch.setattr(editor.click, "edit", edit)
     assert edited("job x", {"a": 1, "b": 2}) == {"a": 2}
     assert "a: [1" in shown[1]
     assert shown[1].startswith("# while parsing")
@@ -94,7 +94,7 @@ def test_what_was_edited_badly_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_editor_that_changes_nothing_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
-    monkeypatch.setattr(editing.click, "edit", lambda *_, **__: answer)
+    monkeypatch.setattr(editor.click, "edit", lambda *_, **__: answer)
     with pytest.raises(HetuflowError, match=r"Nothing is changed\."):
         edited("job x", {"a": 1})
 

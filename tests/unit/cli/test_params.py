@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from hetuflow_server.cli.params import parse_params
+from hetuflow_server.cli.options.params import parse_params
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from hetuflow_core.errors import HostBlocked, NotFound
-from hetuflow_core.identities import LoginAnswer
-from hetuflow_server.cli.connection import Connection, find_connection, logged_in, refreshed
+from hetuflow_core.resources.identity import LoginAnswer
+from hetuflow_server.cli.connection import ServerConnection, find_connection, logged_in, refreshed
 from hetuflow_server.cli.profiles import Profile, Profiles
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
@@ -61,13 +61,13 @@ def test_a_file_of_something_else_is_told_of(profiles: Profiles) -> None:
 @pytest.mark.parametrize(
     ("url", "key", "profile", "found"),
     [
-        (None, None, None, Connection("https://work", "a1")),
-        (None, None, "bot", Connection("https://bot", "hk_x_y")),
-        ("https://bot", None, "bot", Connection("https://bot", "hk_x_y")),
-        ("https://evil", None, "bot", Connection("https://evil", None)),
-        ("https://evil", None, None, Connection("https://evil", None)),
-        (None, "given", None, Connection(None, "given")),
-        (None, "given", "bot", Connection(None, "given")),
+        (None, None, None, ServerConnection("https://work", "a1")),
+        (None, None, "bot", ServerConnection("https://bot", "hk_x_y")),
+        ("https://bot", None, "bot", ServerConnection("https://bot", "hk_x_y")),
+        ("https://evil", None, "bot", ServerConnection("https://evil", None)),
+        ("https://evil", None, None, ServerConnection("https://evil", None)),
+        (None, "given", None, ServerConnection(None, "given")),
+        (None, "given", "bot", ServerConnection(None, "given")),
     ],
 )
 def test_which_server_a_command_finds(
@@ -76,7 +76,7 @@ def test_which_server_a_command_finds(
     url: str | None,
     key: str | None,
     profile: str | None,
-    found: Connection,
+    found: ServerConnection,
 ) -> None:
     assert find_connection(url, key, folder=tmp_path, profiles=profiles, profile=profile) == found
 

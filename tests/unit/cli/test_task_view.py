@@ -7,10 +7,10 @@ from uuid import UUID
 
 from msgspec import structs
 
-from hetuflow_core.resources import LateResult
-from hetuflow_server.cli.layout import Table
-from hetuflow_server.cli.task_view import details
-from tests.unit.cli.test_outcome import a_task, an_instance
+from hetuflow_core.resources.tasks import LateResult
+from hetuflow_server.cli.output.layout import Table
+from hetuflow_server.cli.output.tasks import details
+from tests.unit.cli.test_task_exit_code import a_task, an_instance
 
 LATE = LateResult(UUID(int=7), "spot", datetime(2026, 7, 1, tzinfo=UTC), "failed", 3, reason="x", message="y")
 

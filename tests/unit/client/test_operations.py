@@ -9,11 +9,12 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from hetuflow_core.apply_resources import ApplyAction
-from hetuflow_core.client import bulk_operations, operations
 from hetuflow_core.client.exchange import NoAnswer, Request
+from hetuflow_core.client.operations import bulk, tasks_and_jobs
 from hetuflow_core.errors import NotFound, ServerUnreachable
-from hetuflow_core.resources import Job, RunRequest, Task, TaskDetail
+from hetuflow_core.resources.apply import ApplyAction
+from hetuflow_core.resources.jobs import Job
+from hetuflow_core.resources.tasks import RunRequest, Task, TaskDetail
 from tests.unit.client.plan_script import REFUSED, URL, Script, good, problem, streamed
 
 ID = UUID("01890f3e-7b3c-7cc0-98c4-dc0c0c07398f")
@@ -65,7 +66,7 @@ def page(*items: Any, cursor: str | None = None) -> Any:
 def test_apply() -> None:
     item = {"kind": "job", "namespace": "default", "name": "etl", "action": "created", "version": 1}
     script = Script(good({"dry_run": True, "items": [item]}))
-    result = script.play(operations.apply([{"kind": "job", "name": "etl"}], dry_run=True))
+    result = script.play(tasks_and_jobs.apply([{"kind": "job", "name": "etl"}], dry_run=True))
     assert result.items[0].action is ApplyAction.CREATED
     body = b'{"documents":[{"kind":"job","name":"etl"}]}'
     assert script.asked == [Request("POST", "/apply", (("dry_run", "true"),), body)]
@@ -73,7 +74,7 @@ def test_apply() -> None:
 
 def test_jobs_are_fetched_page_by_page() -> None:
     script = Script(page(a_job("a"), a_job("b"), cursor="n+x/="), page(a_job("c")))
-    script.play(operations.jobs(namespace="default"))
+    script.play(tasks_and_jobs.jobs(namespace="default"))
     assert [job.name for job in script.emitted] == ["a", "b", "c"]
     assert [request.query for request in script.asked] == [
         (("namespace", "default"),),
@@ -83,7 +84,7 @@ def test_jobs_are_fetched_page_by_page() -> None:
 
 
 def test_a_page_is_asked_for_when_it_is_reached() -> None:
-    plan = operations.jobs()
+    plan = tasks_and_jobs.jobs()
     next(plan)
     emitted = plan.send(page(a_job("a"), cursor="next"))
     assert emitted.item.name == "a"  # type: ignore[union-attr]  # anything else fails here, as it should
@@ -91,19 +92,19 @@ def test_a_page_is_asked_for_when_it_is_reached() -> None:
 
 def test_job_by_name() -> None:
     script = Script(page(a_job("etl-2"), a_job("etl")))
-    assert script.play(operations.job("default", "etl")).name == "etl"
+    assert script.play(tasks_and_jobs.job("default", "etl")).name == "etl"
     assert script.asked[0].query == (("namespace", "default"), ("name", "etl"))
 
 
 def test_no_such_job() -> None:
     with pytest.raises(NotFound, match="'default' has no job 'etl'"):
-        Script(page(a_job("etl", namespace="other"))).play(operations.job("default", "etl"))
+        Script(page(a_job("etl", namespace="other"))).play(tasks_and_jobs.job("default", "etl"))
 
 
 def test_run_says_what_was_given() -> None:
     script = Script(good(a_task(), 201))
     at = datetime(2026, 7, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    plan = operations.run(ID, params={"who": "me"}, priority=7, run_at=at, idempotency_key="k")
+    plan = tasks_and_jobs.run(ID, params={"who": "me"}, priority=7, run_at=at, idempotency_key="k")
     assert script.play(plan) == a_task()
     request = script.asked[0]
     assert (request.method, request.path) == ("POST", f"/jobs/{ID}/run")
@@ -113,16 +114,16 @@ def test_run_says_what_was_given() -> None:
 
 def test_run_is_repeated_only_with_an_idempotency_key() -> None:
     keyed = Script(REFUSED, good(a_task(), 201))
-    assert keyed.play(operations.run(ID, idempotency_key="k")).id == ID
+    assert keyed.play(tasks_and_jobs.run(ID, idempotency_key="k")).id == ID
     keyless = Script(REFUSED)
     with pytest.raises(ServerUnreachable):
-        keyless.play(operations.run(ID))
+        keyless.play(tasks_and_jobs.run(ID))
     assert len(keyless.asked) == 1
 
 
 def test_run_many() -> None:
     script = Script(good({"items": [a_task(Task), a_task(Task)]}, 201))
-    assert len(script.play(operations.run_many(ID, [RunRequest({"n": 1}), RunRequest({"n": 2})]))) == 2
+    assert len(script.play(tasks_and_jobs.run_many(ID, [RunRequest({"n": 1}), RunRequest({"n": 2})]))) == 2
     assert script.asked[0].path == f"/jobs/{ID}/runs"
     assert [run["params"] for run in msgspec.json.decode(script.asked[0].body)["runs"]] == [
         {"n": 1},
@@ -134,7 +135,7 @@ def test_run_many() -> None:
 def test_tasks_by_every_filter() -> None:
     script = Script(page(a_task(Task)))
     script.play(
-        operations.tasks(
+        tasks_and_jobs.tasks(
             namespace="a",
             job="b",
             status="failed",
@@ -159,15 +160,15 @@ def test_tasks_by_every_filter() -> None:
 
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a zone"):
-        Script().play(operations.tasks(since=datetime(2026, 7, 1)))  # noqa: DTZ001  that is the point
+        Script().play(tasks_and_jobs.tasks(since=datetime(2026, 7, 1)))  # noqa: DTZ001  that is the point
 
 
 @pytest.mark.parametrize(
     ("plan", "method", "path"),
     [
-        (operations.task(ID), "GET", f"/tasks/{ID}"),
-        (operations.cancel(ID), "POST", f"/tasks/{ID}/cancel"),
-        (operations.retry(ID), "POST", f"/tasks/{ID}/retry"),
+        (tasks_and_jobs.task(ID), "GET", f"/tasks/{ID}"),
+        (tasks_and_jobs.cancel(ID), "POST", f"/tasks/{ID}/cancel"),
+        (tasks_and_jobs.retry(ID), "POST", f"/tasks/{ID}/retry"),
     ],
 )
 def test_one_task(plan: Any, method: str, path: str) -> None:
@@ -180,27 +181,27 @@ def test_one_task(plan: Any, method: str, path: str) -> None:
 def test_an_id_cannot_leave_its_place_in_the_path() -> None:
     script = Script(problem(404, detail="No such task."))
     with pytest.raises(NotFound):
-        script.play(operations.task("../jobs?x=1"))
+        script.play(tasks_and_jobs.task("../jobs?x=1"))
     assert script.asked[0].path == "/tasks/..%2Fjobs%3Fx%3D1"
 
 
 def test_logs_are_bytes() -> None:
     answer = good(0)
     script = Script(type(answer)(URL, 200, {}, b"\xff\x00raw"))
-    assert script.play(operations.logs(ID, "stderr", offset=5)) == b"\xff\x00raw"
+    assert script.play(tasks_and_jobs.logs(ID, "stderr", offset=5)) == b"\xff\x00raw"
     assert dict(script.asked[0].query) == {"stream": "stderr", "offset": "5"}
 
 
 def test_log_chunks_come_as_they_are_read() -> None:
     script = Script(streamed([b"a", b"b"]))
-    script.play(operations.log_chunks(ID))
+    script.play(tasks_and_jobs.log_chunks(ID))
     assert script.emitted == [b"a", b"b"]
 
 
 def test_a_log_that_breaks_off_is_no_complete_log() -> None:
     script = Script(streamed([b"a", NoAnswer(URL, "connection reset")]))
     with pytest.raises(ServerUnreachable, match="connection reset"):
-        script.play(operations.log_chunks(ID))
+        script.play(tasks_and_jobs.log_chunks(ID))
     assert script.emitted == [b"a"]
 
 
@@ -211,7 +212,7 @@ def test_many_at_once_goes_on_until_there_is_no_more() -> None:
         good({**one, "matched": 4, "failed": [failure], "next_cursor": "c", "cut": True}),
         good({**one, "matched": 3, "failed": [], "next_cursor": None, "cut": False}),
     )
-    result = script.play(bulk_operations.cancel_many(job="etl", labels={"team": "data"}))
+    result = script.play(bulk.cancel_many(job="etl", labels={"team": "data"}))
     assert (result.matched, result.changed, result.unchanged, len(result.failed)) == (7, 4, 2, 1)
     assert (result.next_cursor, result.cut) == (None, False)
     bodies = [msgspec.json.decode(request.body) for request in script.asked]

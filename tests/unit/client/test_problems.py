@@ -20,7 +20,7 @@ from hetuflow_core.errors import (
     TooMany,
     Unauthenticated,
 )
-from hetuflow_core.resources import ServerInfo
+from hetuflow_core.resources.cluster import ServerInfo
 from tests.unit.client.plan_script import REFUSED, URL, good, problem
 
 

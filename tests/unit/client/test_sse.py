@@ -7,7 +7,7 @@ import itertools
 import pytest
 from hypothesis import given, strategies as st
 
-from hetuflow_core.client.sse import Event, EventParser
+from hetuflow_core.client.sse import EventParser, ServerSentEvent
 
 # Text that has no line end of its own; U+2028 and NEL are no line ends in this format.
 _line = st.text(
@@ -32,7 +32,7 @@ def test_any_events_survive_any_line_ends_and_any_chunks(
             text += f"id: {identity}{end}"
             last = identity
         text += "".join(f"data: {line}{end}" for line in lines) + end
-        expected.append(Event(kind, "\n".join(lines), last))
+        expected.append(ServerSentEvent(kind, "\n".join(lines), last))
     raw = text.encode()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=12)))
     bounds = [0, *cuts, len(raw)]
@@ -52,28 +52,34 @@ def test_any_bytes_give_the_same_in_one_piece_and_in_two(raw: bytes, cut: int) -
 @pytest.mark.parametrize(
     ("raw", "expected"),
     [
-        (b"data: a\n\n", [Event("message", "a", None)]),
-        (b"data:a\ndata: b\ndata:  c\n\n", [Event("message", "a\nb\n c", None)]),
-        (b"data\n\n", [Event("message", "", None)]),
+        (b"data: a\n\n", [ServerSentEvent("message", "a", None)]),
+        (b"data:a\ndata: b\ndata:  c\n\n", [ServerSentEvent("message", "a\nb\n c", None)]),
+        (b"data\n\n", [ServerSentEvent("message", "", None)]),
         (b"event: end\n\n", []),
         (b": comment\n\n", []),
         (b"data: never completed\n", []),
-        (b"id: 7\ndata: a\n\ndata: b\n\n", [Event("message", "a", "7"), Event("message", "b", "7")]),
-        (b"id: a\0b\ndata: a\n\n", [Event("message", "a", None)]),
-        (b"id\ndata: a\n\n", [Event("message", "a", "")]),
-        (b"unknown: x\nretry: 5\ndata: a\n\n", [Event("message", "a", None)]),
-        (b"event: log\ndata: a\n\ndata: b\n\n", [Event("log", "a", None), Event("message", "b", None)]),
-        (b"data: \xff\n\n", [Event("message", "\N{REPLACEMENT CHARACTER}", None)]),
+        (
+            b"id: 7\ndata: a\n\ndata: b\n\n",
+            [ServerSentEvent("message", "a", "7"), ServerSentEvent("message", "b", "7")],
+        ),
+        (b"id: a\0b\ndata: a\n\n", [ServerSentEvent("message", "a", None)]),
+        (b"id\ndata: a\n\n", [ServerSentEvent("message", "a", "")]),
+        (b"unknown: x\nretry: 5\ndata: a\n\n", [ServerSentEvent("message", "a", None)]),
+        (
+            b"event: log\ndata: a\n\ndata: b\n\n",
+            [ServerSentEvent("log", "a", None), ServerSentEvent("message", "b", None)],
+        ),
+        (b"data: \xff\n\n", [ServerSentEvent("message", "\N{REPLACEMENT CHARACTER}", None)]),
     ],
 )
-def test_fields(raw: bytes, expected: list[Event]) -> None:
+def test_fields(raw: bytes, expected: list[ServerSentEvent]) -> None:
     assert list(EventParser().feed(raw)) == expected
 
 
 def test_an_event_that_ends_in_a_bare_return_is_not_held_back() -> None:
     parser = EventParser()
-    assert list(parser.feed(b"data: a\r\r")) == [Event("message", "a", None)]
-    assert list(parser.feed(b"\ndata: b\r\n\r\n")) == [Event("message", "b", None)]
+    assert list(parser.feed(b"data: a\r\r")) == [ServerSentEvent("message", "a", None)]
+    assert list(parser.feed(b"\ndata: b\r\n\r\n")) == [ServerSentEvent("message", "b", None)]
 
 
 def test_an_id_without_data_moves_the_position() -> None:

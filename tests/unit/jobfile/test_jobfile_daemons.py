@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from hetuflow_core.daemon import DaemonSpec, HttpProbe, Probe, Restart, RestartBackoff, Share, TcpProbe
+from hetuflow_core.daemon import (
+    DaemonSpec,
+    HttpProbe,
+    ProbeSpec,
+    Restart,
+    RestartBackoff,
+    SlotShare,
+    TcpProbe,
+)
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile import (
     load_documents,
@@ -58,11 +66,11 @@ def test_everything_that_can_be_said() -> None:
         restart=Restart.ON_FAILURE,
         backoff=RestartBackoff(delay=2 * SECOND, max_delay=60 * SECOND, jitter=False),
         stable_after=300 * SECOND,
-        max_unavailable=Share(number=25, percent=True),
-        liveness=Probe(
+        max_unavailable=SlotShare(number=25, percent=True),
+        liveness=ProbeSpec(
             http=HttpProbe(url="http://127.0.0.1:8080/live"), interval=5 * SECOND, timeout=2 * SECOND
         ),
-        readiness=Probe(
+        readiness=ProbeSpec(
             tcp=TcpProbe(port=5432, host="db"),
             failure_threshold=2,
             success_threshold=4,
@@ -75,7 +83,9 @@ def test_little_is_enough() -> None:
     assert read({}) == DaemonSpec()
     assert read({"per_agent": True}) == DaemonSpec(per_agent=True)
     assert read({"replicas": 0}).replicas == 0
-    assert read({"liveness": {"command": ["test", "-f", 1]}}).liveness == Probe(command=("test", "-f", "1"))
+    assert read({"liveness": {"command": ["test", "-f", 1]}}).liveness == ProbeSpec(
+        command=("test", "-f", "1")
+    )
 
 
 def test_a_long_delay_lifts_the_cap_nobody_set() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_core.jobfile import Document, JobSpec, NamespaceSpec, load_documents, parse_documents
-from hetuflow_core.templates import render
+from hetuflow_core.templates.rendering import render
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.graph import OnFailure, Share, TriggerRule
+from hetuflow_core.flow import ItemShare, OnFailure, TriggerRule
 from hetuflow_core.jobfile import JobSpec, canonical, load_documents, parse_documents, raw_document
 from hetuflow_core.jobfile.documents import FlowSpec
 
@@ -65,8 +65,8 @@ def test_a_flow_is_read_as_it_is_written() -> None:
     assert extract.work is not None
     assert extract.work.retry.max_attempts == 3  # `on_failure: retry` alone
     assert patch.fleet is not None
-    assert patch.fleet.waves == (Share(count=1), Share(percent=25), Share(percent=100))
-    assert (patch.fleet.max_unavailable, patch.fleet.quorum) == (Share(percent=10), Share(count=9))
+    assert patch.fleet.waves == (ItemShare(count=1), ItemShare(percent=25), ItemShare(percent=100))
+    assert (patch.fleet.max_unavailable, patch.fleet.quorum) == (ItemShare(percent=10), ItemShare(count=9))
     assert approve.approval is not None
     assert approve.approval.approvers == ("eve", "role:admin")
     assert approve.approval.timeout == timedelta(days=1)

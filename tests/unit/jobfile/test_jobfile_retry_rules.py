@@ -10,7 +10,7 @@ import pytest
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile import JobSpec, digest, load_documents, parse_documents, raw_documents, to_document
-from hetuflow_core.retry import Backoff, Change, Condition, MemoryChange, Reaction, Rule
+from hetuflow_core.retry import Backoff, MemoryChange, Reaction, RetryChange, Rule, RuleCondition
 
 RULES = """
 kind: job
@@ -55,7 +55,7 @@ def test_rules_are_read_in_order() -> None:
     assert isinstance(spec, JobSpec)
     assert spec.retry.rules == (
         Rule(
-            when=Condition(exit_code=(3, 75), output="(?i)rate limit"),
+            when=RuleCondition(exit_code=(3, 75), output="(?i)rate limit"),
             then=Reaction(
                 delay=timedelta(minutes=1),
                 backoff=Backoff.LINEAR,
@@ -63,17 +63,19 @@ def test_rules_are_read_in_order() -> None:
                 jitter=False,
             ),
         ),
-        Rule(when=Condition(exit_code=(2,)), then=Reaction(retry=False)),
+        Rule(when=RuleCondition(exit_code=(2,)), then=Reaction(retry=False)),
         Rule(
-            when=Condition(oom=True),
-            then=Reaction(change=Change(memory=MemoryChange(times=Decimal("1.5")), labels={"size": "big"})),
+            when=RuleCondition(oom=True),
+            then=Reaction(
+                change=RetryChange(memory=MemoryChange(times=Decimal("1.5")), labels={"size": "big"})
+            ),
         ),
         Rule(
-            when=Condition(signal=(9, 11, 15, 64)),
-            then=Reaction(change=Change(memory=MemoryChange(size=4 * 1024**3))),
+            when=RuleCondition(signal=(9, 11, 15, 64)),
+            then=Reaction(change=RetryChange(memory=MemoryChange(size=4 * 1024**3))),
         ),
-        Rule(when=Condition(timed_out=True), then=Reaction()),
-        Rule(when=Condition(lost=True), then=Reaction(delay=timedelta(0))),
+        Rule(when=RuleCondition(timed_out=True), then=Reaction()),
+        Rule(when=RuleCondition(lost=True), then=Reaction(delay=timedelta(0))),
     )
 
 

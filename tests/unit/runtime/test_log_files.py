@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from hetuflow_core.errors import DataDirectoryUnusable
-from hetuflow_core.runtime.config_log import LogSettings
+from hetuflow_core.runtime.config.log_section import LogSettings
 from hetuflow_core.runtime.log_files import RotatedLog, log_stream
 from hetuflow_core.runtime.logging import configure_logging
 

@@ -1,0 +1,1 @@
+"""Facts about the host: resources, load, users."""

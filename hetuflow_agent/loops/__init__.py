@@ -1,0 +1,1 @@
+"""The loops of the agent that talk to the server."""

@@ -1,0 +1,1 @@
+"""Records on disk that survive a crash of the agent."""

@@ -1,0 +1,1 @@
+"""Roles, permissions, and the mapping of identity-provider groups to roles."""

@@ -1,0 +1,1 @@
+"""Commands and configuration that the server sends to agents."""

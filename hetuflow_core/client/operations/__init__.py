@@ -1,0 +1,1 @@
+"""The REST calls by subject, each written once for both clients."""

@@ -1,7 +1,0 @@
-"""Jobs of other schedulers as job files, and what of them could not be carried over."""
-
-from hetuflow_core.importing.crontab import import_crontab
-from hetuflow_core.importing.imported import Imported, as_yaml
-from hetuflow_core.importing.systemd import import_timers
-
-__all__ = ["Imported", "as_yaml", "import_crontab", "import_timers"]

@@ -1,0 +1,1 @@
+"""Specs back to documents: canonical form and short form."""

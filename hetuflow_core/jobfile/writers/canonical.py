@@ -1,0 +1,230 @@
+"""Specs as documents again: what the API shows, what the database keeps, and what tells two versions apart.
+
+Defaults are written out, so a stored version means the same after a default has changed, and durations are
+written the shortest way, so `60s` and `1m` are the same job.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+
+from hetuflow_core.durations import format_duration, format_size
+from hetuflow_core.jobfile.documents import (
+    ArtifactSpec,
+    CalendarSpec,
+    Document,
+    Executor,
+    InputSpec,
+    JobSpec,
+    LimitSpec,
+    NamespaceSpec,
+    OtherCall,
+    Run,
+    SecretSpec,
+    SecretUse,
+    WebhookSpec,
+)
+from hetuflow_core.jobfile.signals import SIGNAL_NAMES
+from hetuflow_core.jobfile.writers.flows import flow_document
+from hetuflow_core.jobfile.writers.schedules import schedule_document
+from hetuflow_core.placement import canonical_requirements
+from hetuflow_core.retry import RETRYABLE, MemoryChange, Reaction, RetryPolicy, RuleCondition
+
+
+def to_document(spec: Document) -> dict[str, Any]:
+    """The document as a job file writes it; reading it gives the same spec."""
+    if isinstance(spec, LimitSpec):
+        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name, "max": spec.max}
+    if isinstance(spec, CalendarSpec):
+        return _calendar(spec)
+    if isinstance(spec, WebhookSpec):
+        return _webhook(spec)
+    if isinstance(spec, SecretSpec):
+        # Without its value: that is nobody's to read again.
+        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
+    if isinstance(spec, NamespaceSpec):
+        return {
+            "kind": spec.kind.value,
+            "name": spec.name,
+            "weight": spec.weight,
+            "lease": _optional_duration(spec.lease),
+            "labels": dict(spec.labels),
+        }
+    document: dict[str, Any] = {
+        "kind": spec.kind.value,
+        "namespace": spec.namespace,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        **({"flow": flow_document(spec.flow, work_document)} if spec.flow is not None else {}),
+        **({"run": _run(spec.run)} if spec.run is not None else {}),
+        "params": spec.params,
+        "priority": spec.priority,
+        "timeout": _optional_duration(spec.timeout),
+        "deadline": _optional_duration(spec.deadline),
+        "concurrency": {"max": spec.concurrency.max, "key": spec.concurrency.key},
+        "limits": list(spec.limits),
+        **(_settings(spec) if spec.run is not None else {}),
+    }
+    if spec.schedules:
+        document["schedules"] = [schedule_document(schedule) for schedule in spec.schedules]
+    return document
+
+
+def work_document(spec: JobSpec) -> dict[str, Any]:
+    """What a node with `run` says about its work, in the words of a job."""
+    return {
+        **({"run": _run(spec.run)} if spec.run is not None else {}),
+        "timeout": _optional_duration(spec.timeout),
+        "limits": list(spec.limits),
+        **_settings(spec),
+    }
+
+
+def _settings(spec: JobSpec) -> dict[str, Any]:
+    """How something is run; a flow as a whole has none of it."""
+    return {
+        "retry": _retry(spec.retry),
+        "placement": canonical_requirements(spec.placement),
+        "kill_grace": format_duration(spec.kill_grace),
+        "on_lost": spec.on_lost.value,
+        "lease": _optional_duration(spec.lease),
+        "skip_exit_codes": list(spec.skip_exit_codes),
+    }
+
+
+def _webhook(spec: WebhookSpec) -> dict[str, Any]:
+    named = {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
+    way: dict[str, Any] = {"receives": {"event": spec.receives}}
+    if spec.url is not None:
+        way = {"url": spec.url, "events": list(spec.events), "jobs": list(spec.jobs)}
+    return {**named, **way, "secret": spec.secret, "enabled": spec.enabled}
+
+
+def _calendar(spec: CalendarSpec) -> dict[str, Any]:
+    return {
+        "kind": spec.kind.value,
+        "namespace": spec.namespace,
+        "name": spec.name,
+        "labels": dict(spec.labels),
+        "holidays": list(spec.holidays),
+        "dates": [str(days) for days in spec.dates],
+        "weekdays": [weekday.value for weekday in spec.weekdays],
+        "calendars": list(spec.calendars),
+        "except": [str(days) for days in spec.except_days],
+    }
+
+
+def canonical(spec: Document) -> bytes:
+    """Equal specs give equal bytes."""
+    return json.dumps(
+        to_document(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def digest(spec: Document) -> bytes:
+    """32 bytes that tell whether applying a document would change anything."""
+    return blake2b(canonical(spec), digest_size=32, person=b"hetuflow-job-v1").digest()
+
+
+def _run(run: Run) -> dict[str, Any]:
+    secrets = {"secrets": list(run.secrets)} if run.secrets else {}
+    match run.executor:
+        # These take neither variables nor a directory.
+        case Executor.HTTP:
+            return {"http": _http(run)}
+        case Executor.PYTHON:
+            return {"python": _without_none(msgspec.to_builtins(run.python)), **secrets}
+        case Executor.COMMAND:
+            what: dict[str, Any] = {"command": list(run.command or ())}
+        case Executor.SCRIPT:
+            what = {"script": run.script, "shell": run.shell}
+        case _:
+            other = run.other or OtherCall(executor="")
+            what = {"executor": other.executor, "with": other.options}
+    artifacts = {"artifacts": _artifacts(run.artifacts)} if run.artifacts != ArtifactSpec() else {}
+    user = {"user": run.user} if run.user is not None else {}
+    env = {**run.env, **_uses(run.secret_env)}
+    return {**what, "env": env, **secrets, "workdir": run.workdir, **user, **artifacts}
+
+
+def _http(run: Run) -> dict[str, Any]:
+    call = _without_none(msgspec.to_builtins(run.http))
+    del call["secret_headers"]
+    return call | {"headers": {**call["headers"], **_uses(run.http.secret_headers if run.http else {})}}
+
+
+def _uses(uses: Mapping[str, SecretUse]) -> dict[str, Any]:
+    return {
+        name: {"secret": use.secret} | ({"prefix": use.prefix} if use.prefix else {})
+        for name, use in uses.items()
+    }
+
+
+def _artifacts(artifacts: ArtifactSpec) -> dict[str, Any]:
+    return {
+        "inputs": [_input(file) for file in artifacts.inputs],
+        "outputs": list(artifacts.outputs),
+    }
+
+
+def _input(file: InputSpec) -> dict[str, Any]:
+    if file.origin is None:
+        return {"path": file.path, "content": file.content}
+    return {"path": file.path, "from": _without_none(msgspec.to_builtins(file.origin))}
+
+
+def _without_none(said: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in said.items() if value is not None}
+
+
+def _retry(policy: RetryPolicy) -> dict[str, Any]:
+    return {
+        "max_attempts": policy.max_attempts,
+        "backoff": policy.backoff.value,
+        "delay": format_duration(policy.delay),
+        "max_delay": format_duration(policy.max_delay),
+        "jitter": policy.jitter,
+        "on": [outcome.value for outcome in RETRYABLE if outcome in policy.on],
+        "rules": [{"when": _condition(rule.when), "then": _reaction(rule.then)} for rule in policy.rules],
+    }
+
+
+def _condition(condition: RuleCondition) -> dict[str, Any]:
+    said = {
+        "exit_code": list(condition.exit_code),
+        "signal": [SIGNAL_NAMES.get(number, number) for number in condition.signal],
+        "oom": condition.oom,
+        "timed_out": condition.timed_out,
+        "lost": condition.lost,
+        "output": condition.output,
+    }
+    return {key: value for key, value in said.items() if value}
+
+
+def _reaction(reaction: Reaction) -> dict[str, Any]:
+    """Without what is as the policy says: that may differ from one job to the next."""
+    said = {
+        "delay": _optional_duration(reaction.delay),
+        "backoff": reaction.backoff and reaction.backoff.value,
+        "max_delay": _optional_duration(reaction.max_delay),
+        "jitter": reaction.jitter,
+        "memory": _memory(reaction.change.memory),
+        "labels": dict(reaction.change.labels) or None,
+    }
+    return {"retry": reaction.retry} | {key: value for key, value in said.items() if value is not None}
+
+
+def _memory(change: MemoryChange | None) -> str | None:
+    if change is None:
+        return None
+    return format_size(change.size or 0) if change.times is None else f"x{change.times.normalize():f}"
+
+
+def _optional_duration(duration: timedelta | None) -> str | None:
+    return format_duration(duration) if duration is not None else None

@@ -1,0 +1,1 @@
+"""Configuration: declaration, sources and rendering of settings."""

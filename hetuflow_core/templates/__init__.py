@@ -1,0 +1,1 @@
+"""Templates in job files: `{{ params.who }}`."""

@@ -1,0 +1,1 @@
+"""Applying documents, and creating and editing single jobs."""

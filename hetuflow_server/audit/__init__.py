@@ -1,0 +1,1 @@
+"""The audit trail: written, sealed, read."""

@@ -1,0 +1,1 @@
+"""Actions on many tasks, jobs or schedules at once."""

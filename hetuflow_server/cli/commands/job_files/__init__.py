@@ -1,0 +1,1 @@
+"""Commands about job files: apply, export, import, schema."""

@@ -1,0 +1,1 @@
+"""Commands about schedules, backfills and calendars."""

@@ -1,0 +1,45 @@
+"""`hetuflow task watch`."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from hetuflow_core.resources.tasks import TaskChange
+from hetuflow_core.runtime.exit_codes import ExitCode
+from hetuflow_server.cli.invocation import Invocation, server_command
+from hetuflow_server.cli.output.layout import written
+from hetuflow_server.cli.output.structured import as_line
+
+
+@click.command("watch")
+@click.option("--job", metavar="NAME", help="Only tasks of this job.")
+@server_command
+def watch(invocation: Invocation, job: str | None) -> int:
+    """Print a line for every change of the namespace's tasks, as it happens, until Ctrl-C.
+
+    With -o jsonl each line is a JSON object. Nothing is left out, also when the server is restarted.
+
+    Example: hetuflow task watch -n team-a -o jsonl
+    """
+    if invocation.output == "yaml":
+        raise click.UsageError("Changes come line by line: use -o jsonl.")
+    try:
+        with invocation.client() as client:
+            for change in client.follow_tasks(invocation.namespace):
+                if isinstance(change, TaskChange) and job in {None, change.job}:
+                    click.echo(_line(invocation, change))
+                    sys.stdout.flush()
+    except KeyboardInterrupt:
+        return ExitCode.OK
+    return ExitCode.OK
+
+
+def _line(invocation: Invocation, change: TaskChange) -> str:
+    if invocation.output != "table":
+        return as_line(change)
+    if invocation.quiet:
+        return str(change.task_id)
+    why = f"  {change.reason}" if change.reason else ""
+    return f"{written(change.at)}  {change.task_id}  {change.status:<13}  {change.job}{why}"

@@ -1,0 +1,1 @@
+"""`hetuflow user …`."""

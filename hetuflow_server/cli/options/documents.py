@@ -1,0 +1,119 @@
+"""Job files into the documents of a request, and a server's faults back to the files they come from."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from hetuflow_core.errors import Fault, Invalid, NotFound
+from hetuflow_core.jobfile import (
+    Document,
+    Kind,
+    RawDocument,
+    SecretSpec,
+    load_documents,
+    parse_documents,
+    to_document,
+)
+from hetuflow_core.jobfile.nodes import Node, field_name
+from hetuflow_core.jobfile.parsing import SUFFIXES
+from hetuflow_server.cli.options.secret_sources import with_value
+
+STANDARD_INPUT: Final = "-"
+# How the server names the documents of a request.
+_PLACE: Final = re.compile(r"documents\[(?P<index>\d+)\]\.?")
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedDocument:
+    content: dict[str, Any]
+    # Where people find it, such as `jobs.yaml:12:1`.
+    place: str
+
+
+def read_files(names: Sequence[str], *, namespace: str | None) -> list[PlacedDocument]:
+    """The documents of all files; those that name no namespace get `namespace`, if one is given.
+
+    They are checked here, where line and column are still known; the server checks them again.
+    """
+    if names.count(STANDARD_INPUT) > 1:
+        raise Invalid("Standard input can be read once only: give -f - once.")
+    files = [file for name in names for file in _files(name)]
+    found = [_settled(raw, namespace) for file in dict.fromkeys(files) for raw in _read(file)]
+    # As they were understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
+    return [_placed(raw, spec) for raw, spec in zip(found, load_documents(found), strict=True)]
+
+
+def in_their_files(faults: Sequence[Fault], documents: Sequence[PlacedDocument]) -> list[Fault]:
+    """Faults of a request's documents under the names of the files they were read from."""
+    return [_in_its_file(fault, documents) for fault in faults]
+
+
+def _placed(raw: RawDocument, spec: Document) -> PlacedDocument:
+    place, document = field_name(raw.source, raw.path, raw.root.position), to_document(spec)
+    if isinstance(spec, SecretSpec):
+        document = with_value(spec, document, place, Path(raw.source).parent)
+    return PlacedDocument(document, place)
+
+
+def _files(name: str) -> list[str]:
+    """The file itself, or the job files of a folder and those below it, in the order of their names."""
+    folder = Path(name)
+    if name == STANDARD_INPUT or not folder.is_dir():
+        return [name]
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.suffix.removeprefix(".").lower() in SUFFIXES
+        and path.is_file()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    ]
+    if not found:
+        endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
+        raise Invalid(f"The folder {name} has no job files: they end with {endings}.")
+    return [str(path) for path in found]
+
+
+def _read(name: str) -> list[RawDocument]:
+    if name == STANDARD_INPUT:
+        return parse_documents(_decoded(sys.stdin.buffer.read(), "standard input"), "yaml", "standard input")
+    try:
+        content = Path(name).read_bytes()
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {name}: check the name.") from None
+    except OSError as error:
+        raise Invalid(f"{name} cannot be read ({error.strerror}): give files that can be.") from None
+    return parse_documents(_decoded(content, name), None, name)
+
+
+def _decoded(content: bytes, source: str) -> str:
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        raise Invalid(f"{source} is not UTF-8: save it as UTF-8.") from None
+
+
+def _settled(raw: RawDocument, namespace: str | None) -> RawDocument:
+    """The document in `namespace` if it says nothing else; a namespace itself stands in none."""
+    keys = raw.root.value
+    if namespace is None or not isinstance(keys, Mapping) or _value(keys, "kind") == Kind.NAMESPACE:
+        return raw
+    if _value(keys, "namespace") is not None:
+        return raw
+    return replace(raw, root=replace(raw.root, value={**keys, "namespace": Node(namespace)}))
+
+
+def _value(keys: Mapping[str, Node], name: str) -> Any:
+    return keys[name].value if name in keys else None
+
+
+def _in_its_file(fault: Fault, documents: Sequence[PlacedDocument]) -> Fault:
+    match = _PLACE.match(fault.field)
+    if match is None or int(match["index"]) >= len(documents):
+        return fault
+    place, path = documents[int(match["index"])].place, fault.field[match.end() :]
+    return Fault(f"{place} {path}".rstrip(), fault.message)

@@ -1,0 +1,1 @@
+"""What commands print: tables, trees, progress, YAML and JSON."""

@@ -1,0 +1,1 @@
+"""Cooperation between servers: leadership, ownership of namespaces, membership, wake-ups."""

@@ -1,0 +1,1 @@
+"""Daemons: long-running work with restarts."""

@@ -1,0 +1,1 @@
+"""Events, and the schedules that wait for them."""

@@ -1,0 +1,117 @@
+"""Claiming: a poll is answered as soon as there is anything to tell, or with nothing when its time is up."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from datetime import timedelta
+from uuid import UUID
+
+from hetuflow_core import ids, messages as m
+from hetuflow_core.placement import Resources, RunningJob, served, takes_work
+from hetuflow_core.runtime.clock import Clock
+from hetuflow_server.agents.command_delivery import CommandDelivery
+from hetuflow_server.agents.facts import facts_of
+from hetuflow_server.agents.sessions import POLL_WAIT, AgentSessions
+from hetuflow_server.agents.store import AgentSession
+from hetuflow_server.gateway.assignments import Assignments
+from hetuflow_server.identity.access import AgentCredential
+from hetuflow_server.queue.dispatcher import Dispatcher
+from hetuflow_server.queue.waiting_poll import WaitingPoll
+
+_MOST_PREFETCH = timedelta(seconds=5)
+_MOST_PER_POLL = 500
+# What an agent of short tasks may take beyond its slots, for the next moment.
+_MOST_AHEAD = 256
+_MOST_SESSIONS = 50_000
+
+
+class Polls:
+    def __init__(
+        self,
+        sessions: AgentSessions,
+        dispatcher: Dispatcher,
+        assignments: Assignments,
+        command_delivery: CommandDelivery,
+        clock: Clock,
+    ) -> None:
+        self._sessions = sessions
+        self._dispatcher = dispatcher
+        self._assignments = assignments
+        self._command_delivery = command_delivery
+        self._clock = clock
+        # {session: the last request it made here}.
+        self._last_requests: OrderedDict[UUID, UUID] = OrderedDict()
+
+    async def poll(self, credential: AgentCredential, asked: m.Poll) -> m.Polled:
+        repeated = self._maybe_repeated(asked)
+        wait = min(timedelta(milliseconds=max(0, asked.wait_ms)), POLL_WAIT)
+        until = self._clock.monotonic() + wait.total_seconds()
+        while True:
+            session = await self._sessions.current(credential, asked.session_id)
+            # Only when it says so: after a restart everybody is new here, and the next look finds their mail.
+            again = asked.repeated and repeated
+            mail = await self._command_delivery.collect(session.id, asked.session_id, again=again)
+            left = 0.0 if mail else max(0.0, until - self._clock.monotonic())
+            waiting_poll = _waiting_poll(credential, session, asked, repeated=repeated)
+            with self._command_delivery.calling(session.id, waiting_poll.dismiss):
+                assigned = await self._dispatcher.ask(waiting_poll, left)
+            if assigned.claimed or mail or not waiting_poll.dismissed:
+                break
+            # There may be something to tell, or its session is over, or something about it was decided.
+            repeated = False
+        try:
+            assignments = await self._assignments.make(assigned.claimed)
+        except BaseException:
+            # Whoever asked has gone in this very moment, or what it was dealt cannot be told.
+            await self._dispatcher.take_back(assigned)
+            raise
+        return m.Polled(ids.milliseconds(self._clock.now()), assignments, mail.cancels, mail.commands)
+
+    def _maybe_repeated(self, asked: m.Poll) -> bool:
+        """Tell whether a request may have been answered before: it says so, or it is not known to be new."""
+        last = self._last_requests.pop(asked.session_id, None)
+        self._last_requests[asked.session_id] = asked.request_id
+        if len(self._last_requests) > _MOST_SESSIONS:
+            self._last_requests.popitem(last=False)
+        return asked.repeated or last is None or last == asked.request_id
+
+
+def _waiting_poll(
+    credential: AgentCredential, session: AgentSession, asked: m.Poll, *, repeated: bool
+) -> WaitingPoll:
+    free = min(asked.free_slots, session.slots + _MOST_AHEAD, _MOST_PER_POLL)
+    return WaitingPoll(
+        facts=facts_of(session),
+        session_id=asked.session_id,
+        request_id=asked.request_id,
+        served=served(credential.namespaces, session.capabilities.namespaces),
+        free=free if takes_work(session.status) else 0,
+        slots=session.slots,
+        prefetch=min(timedelta(milliseconds=max(0, asked.prefetch_ms)), _MOST_PREFETCH),
+        name=session.name,
+        repeated=repeated,
+        free_resources=_free(session, asked),
+        running=_by_namespace(credential, asked.running),
+    )
+
+
+def _by_namespace(credential: AgentCredential, running: Sequence[RunningJob]) -> dict[int, list[RunningJob]]:
+    found: dict[int, list[RunningJob]] = {}
+    for job in running:
+        namespace_id = credential.namespaces.get(job.namespace)
+        if namespace_id is not None:
+            found.setdefault(namespace_id, []).append(job)
+    return found
+
+
+def _free(session: AgentSession, asked: m.Poll) -> Resources:
+    """What an agent says is left, which it knows best, but never more than it has."""
+    capacity = session.capabilities.resources
+    if asked.free_resources is None:
+        return capacity
+    return Resources(
+        cpu=min(capacity.cpu, asked.free_resources.cpu),
+        memory=min(capacity.memory, asked.free_resources.memory),
+        gpu=min(capacity.gpu, asked.free_resources.gpu),
+    )

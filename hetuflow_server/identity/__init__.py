@@ -1,0 +1,1 @@
+"""Identity: users, keys, tokens, logins, namespaces, and who may do what."""

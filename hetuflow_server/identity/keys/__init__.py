@@ -1,0 +1,1 @@
+"""API keys of people and programs, and tokens of agents."""

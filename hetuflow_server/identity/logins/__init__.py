@@ -1,0 +1,1 @@
+"""Logging in with a password: sessions and access tokens."""

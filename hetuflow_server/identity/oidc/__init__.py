@@ -1,0 +1,1 @@
+"""Logging in through an OpenID Connect provider."""

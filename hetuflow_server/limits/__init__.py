@@ -1,0 +1,1 @@
+"""Limits: how many instances may run at once under a name."""

@@ -1,1 +1,0 @@
-"""Background loops: each a `run_once() -> count` behind the shared shell."""

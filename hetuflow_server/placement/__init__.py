@@ -1,0 +1,1 @@
+"""Placement: which agent may take which work."""

@@ -1,0 +1,1 @@
+"""PostgreSQL: sessions, pipelines, pool, batches, and pieces of SQL; knows no subject."""

@@ -1,0 +1,363 @@
+"""One session of the database, and what a transaction hands out of it.
+
+Small transactions are kept cheap: BEGIN travels with the first statement, COMMIT may travel with the last,
+the shapes of rows are made once, and every statement is prepared when it is met a second time.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
+from functools import cache, partial
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import psycopg
+from psycopg import pq
+from psycopg.adapt import Transformer
+from psycopg.pq.abc import PGresult
+from psycopg.types.json import set_json_loads
+
+from hetuflow_server.postgres.arrays import register_arrays
+from hetuflow_server.postgres.pipeline import Pipeline
+from hetuflow_server.postgres.statements import Key, Prepared, translated
+
+V = TypeVar("V")
+# A statement with its parameters, made when it is needed.
+Closing = Callable[[], tuple[str, Mapping[str, Any]] | None]
+
+_MOST_PREPARED = 300
+# The plan of a prepared statement does not fit the tables any more, or it is not prepared after all.
+_UNUSABLE = frozenset({"0A000", "26000"})
+_FORMATS = (pq.Format.TEXT, pq.Format.BINARY)
+
+
+# A plan made while the tables were small must still be right when they are not: no whole table is ever read.
+_BY_KEY = {
+    b"plan_cache_mode": b"force_generic_plan",
+    b"enable_seqscan": b"off",
+    b"enable_hashjoin": b"off",
+    b"enable_mergejoin": b"off",
+    b"enable_memoize": b"off",
+    b"enable_material": b"off",
+    b"enable_bitmapscan": b"off",
+}
+# Along an index in its order, and no further than is wanted.
+_ALONG = {b"enable_sort": b"off"}
+
+
+def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
+    return tuple(b"SET %s = %s" % one for one in settings.items())
+
+
+def _reset(names: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Back to what the operator chose."""
+    return tuple(b"RESET " + name for name in names)
+
+
+class Lane(Enum):
+    """How a session plans and commits; one that is borrowed for another lane is switched first."""
+
+    ORDINARY = _reset([*_BY_KEY, *_ALONG, b"synchronous_commit"])
+    # Planned once and for all, by key: for statements that name every row they touch, however many there are.
+    PLANNED = (*_set(_BY_KEY), *_reset([*_ALONG, b"synchronous_commit"]))
+    # The same, and a crash of the database may forget what was committed last: for what is harmless to lose.
+    FORGETFUL = (*_set({**_BY_KEY, b"synchronous_commit": b"off"}), *_reset(_ALONG))
+    # Planned once and for all, in the order of an index: for lists, which stop long before its end.
+    WALKING = (*_set({**_BY_KEY, **_ALONG}), *_reset([b"synchronous_commit"]))
+
+
+class Values(list[V]):
+    """The first column of a result."""
+
+    def all(self) -> list[V]:
+        return self
+
+
+class Rows(list[Any]):
+    """A result that was read whole; its rows have their columns as attributes."""
+
+    def __init__(self, rows: Iterable[Any], rowcount: int) -> None:
+        super().__init__(rows)
+        self.rowcount = rowcount
+
+    def all(self) -> list[Any]:
+        return self
+
+    def scalars(self) -> Values[Any]:
+        return Values([row[0] for row in self])
+
+    def first(self) -> Any:
+        return self[0] if self else None
+
+    def one(self) -> Any:
+        if len(self) != 1:
+            raise LookupError(f"one row was expected, and there are {len(self)}")
+        return self[0]
+
+    def one_or_none(self) -> Any:
+        return self.one() if self else None
+
+    def scalar_one(self) -> Any:
+        return self.one()[0]
+
+    def scalar_one_or_none(self) -> Any:
+        return self.one()[0] if self else None
+
+    def scalar(self) -> Any:
+        return self[0][0] if self else None
+
+
+class Question(NamedTuple):
+    """A statement that changes nothing, with its parameters."""
+
+    statement: str
+    parameters: Mapping[str, Any] | None
+    binary: bool
+
+
+class Connection:
+    """What a transaction hands out; callers pass it on to the store's verbs and never look inside."""
+
+    __slots__ = ("_closing", "_session")
+
+    def __init__(self, session: Session, closing: Closing | None = None) -> None:
+        """`closing` says what has to be executed before the commit of a `last` statement."""
+        self._session: Session | None = session
+        self._closing = closing
+
+    @property
+    def over(self) -> bool:
+        return self._session is None
+
+    async def execute(
+        self,
+        statement: str,
+        parameters: Mapping[str, Any] | None = None,
+        *,
+        binary: bool = False,
+        last: bool = False,
+    ) -> Rows:
+        """Execute one statement with `%(name)s` parameters, and read all of its result.
+
+        `binary` is quicker for many rows of ids and times; it is for columns of ordinary types only. `last`
+        commits with it, in the same round trip: nothing may follow in this transaction.
+        """
+        session = self._open()
+        closing = None
+        if last:
+            self._session = None
+            closing = self._closing and self._closing()
+        return await session.execute(statement, parameters, binary=binary, last=last, closing=closing)
+
+    async def copy(self, statement: str, rows: bytes) -> None:
+        """Execute `COPY … FROM STDIN` with these rows."""
+        await self._open().copy(statement, rows)
+
+    async def rollback(self) -> None:
+        """Undo what was done so far; leaving the transaction then commits nothing."""
+        if self._session is not None:
+            await self._session.rollback()
+
+    def _open(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("this transaction is over: statements belong inside its `async with`")
+        return self._session
+
+    def end(self) -> None:
+        """Whoever kept this connection cannot reach into the transaction of the next one."""
+        self._session = None
+        # The transaction knows us: as a cycle both would wait for a collection of garbage.
+        self._closing = None
+
+
+class Session:
+    """One connection to the database, kept open from transaction to transaction."""
+
+    def __init__(self, driver: psycopg.AsyncConnection[Any]) -> None:
+        self.lane = Lane.ORDINARY
+        set_json_loads(msgspec.json.decode, driver)
+        register_arrays(driver)
+        # Made last: it copies what its connection can adapt.
+        self._adaptation = Transformer(driver)
+        self._pipeline = Pipeline(driver)
+        self._prepared = Prepared(_MOST_PREPARED)
+        # Said before the next statement, outside of its transaction.
+        self._beforehand: list[bytes] = []
+        self._told = b""
+        # Whether statements are each a transaction of their own, and whether one of several has begun.
+        self._single = False
+        self._begun = False
+        # Of preparations under way: the place of the answer, the name and what it is for.
+        self._preparing: list[tuple[int, bytes, Key]] = []
+
+    @property
+    def closed(self) -> bool:
+        return self._pipeline.closed
+
+    def enter(self, lane: Lane, *, single: bool) -> None:
+        """Get ready for a transaction, or for statements that are each a transaction of their own."""
+        if self.lane is not lane:
+            self._beforehand += lane.value
+            self.lane = lane
+        self._single = single
+
+    def tell(self, command: bytes) -> None:
+        """Say a command before what comes next, unless it was the last one that was said like this."""
+        if command != self._told:
+            self._beforehand.append(command)
+            self._told = command
+
+    async def execute(
+        self,
+        statement: str,
+        parameters: Mapping[str, Any] | None,
+        *,
+        binary: bool,
+        last: bool = False,
+        closing: tuple[str, Mapping[str, Any]] | None = None,
+    ) -> Rows:
+        """Execute one statement: a transaction begins with its first and is committed with its `last`.
+
+        `closing` is executed between the last one and the commit, if it is a transaction that ends with it.
+        """
+        pipeline = self._pipeline
+        ends = last and not self._single
+        # Before anything is said: what cannot be adapted is an error of its own.
+        spoken = self._adapted(statement, parameters)
+        also = self._adapted(*closing) if closing and ends else None
+        self._say_beforehand()
+        if not (self._single or self._begun):
+            pipeline.say(b"BEGIN")
+            self._begun = True
+        place = self._say(spoken, binary=binary)
+        if also is not None:
+            self._say(also, binary=False)
+        if ends:
+            pipeline.say(b"COMMIT")
+        pipeline.sync()
+        keys = [spoken.key] if also is None else [spoken.key, also.key]
+        rows = self._read((await self._exchange(keys))[place], binary=binary)
+        if ends:
+            self._begun = False
+        return rows
+
+    async def execute_together(self, questions: Sequence[Question]) -> list[Rows]:
+        """Execute statements that change nothing in one round trip; if one fails, so do all."""
+        spoken = [self._adapted(one.statement, one.parameters) for one in questions]
+        self._say_beforehand()
+        places = [self._say(one, binary=asked.binary) for one, asked in zip(spoken, questions, strict=True)]
+        # Up to here they are one transaction.
+        self._pipeline.sync()
+        answers = await self._exchange([one.key for one in spoken])
+        return [
+            self._read(answers[place], binary=asked.binary)
+            for place, asked in zip(places, questions, strict=True)
+        ]
+
+    async def copy(self, statement: str, rows: bytes) -> None:
+        """Execute a COPY, which knows no pipeline: the driver does it, with everybody else out of the way."""
+        if not (self._single or self._begun):
+            self._say_beforehand()
+            self._pipeline.say(b"BEGIN")
+            self._begun = True
+            self._pipeline.sync()
+            await self._exchange()
+        async with (
+            self._pipeline.interrupted() as driver,
+            driver.cursor() as cursor,
+            cursor.copy(statement.encode()) as copy,
+        ):
+            await copy.write(rows)
+
+    async def commit(self) -> None:
+        await self._end(b"COMMIT")
+
+    async def rollback(self) -> None:
+        await self._end(b"ROLLBACK")
+
+    async def close(self) -> None:
+        await self._pipeline.close()
+
+    async def _end(self, how: bytes) -> None:
+        if self._begun:
+            self._pipeline.say(how)
+            self._pipeline.sync()
+            await self._exchange()
+            self._begun = False
+
+    def _adapted(self, statement: str, parameters: Mapping[str, Any] | None) -> _EncodedStatement:
+        if parameters is None:
+            return _EncodedStatement((statement, ()), statement.encode())
+        told, adaptation = translated(statement), self._adaptation
+        values = adaptation.dump_sequence([parameters[name] for name in told.names], told.formats)
+        return _EncodedStatement(
+            (statement, adaptation.types or ()), told.text, values, adaptation.formats or ()
+        )
+
+    def _say_beforehand(self) -> None:
+        if self._beforehand:
+            for command in self._beforehand:
+                self._pipeline.say(command)
+            self._pipeline.sync()
+            self._beforehand = []
+
+    def _say(self, spoken: _EncodedStatement, *, binary: bool) -> int:
+        key, text, values, formats = spoken
+        name = self._prepared.name_of(key)
+        if name is None and self._preparing:
+            # Said twice in one go: it is there by the time it is needed again.
+            name = next((name for _, name, known in self._preparing if known == key), None)
+        if name is None:
+            name = self._prepared.worth_preparing(key)
+            if name is None:
+                return self._pipeline.say(text, values, key[1], formats, binary=binary)
+            self._preparing.append((self._pipeline.prepare(name, text, key[1]), name, key))
+        return self._pipeline.say_prepared(name, values, formats, binary=binary)
+
+    async def _exchange(self, keys: Sequence[Key] = ()) -> list[PGresult]:
+        preparing, self._preparing = self._preparing, []
+        answers = await self._pipeline.exchange()
+        for place, name, key in preparing:
+            if answers[place].status == pq.ExecStatus.COMMAND_OK:
+                self._prepared.note(key, name)
+                self._beforehand += [b"DEALLOCATE " + gone for gone in self._prepared.surplus()]
+        error = self._pipeline.failure(answers)
+        if error is not None:
+            if error.sqlstate in _UNUSABLE:
+                for key in keys:
+                    self._prepared.forget(key)
+            raise error
+        return answers
+
+    def _read(self, answer: PGresult, *, binary: bool) -> Rows:
+        touched = answer.command_tuples
+        rowcount = -1 if touched is None else touched
+        if answer.status != pq.ExecStatus.TUPLES_OK:
+            return Rows((), rowcount)
+        self._adaptation.set_pgresult(answer, set_loaders=True, format=_FORMATS[binary])
+        make = row_maker(tuple([answer.fname(place) for place in range(answer.nfields)]))
+        return Rows(self._adaptation.load_rows(0, answer.ntuples, make), rowcount)
+
+
+class _EncodedStatement(NamedTuple):
+    """A statement with its parameters as they travel."""
+
+    key: Key
+    text: bytes
+    values: Sequence[Any] = ()
+    formats: Sequence[pq.Format] = ()
+
+
+@cache
+def row_maker(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], Any]:
+    names = [(column or b"").decode() for column in columns]
+    named: type[Any] = namedtuple("Row", names, rename=True)  # type: ignore[misc]  # noqa: PYI024 - known only here
+
+    def as_dict(row: Sequence[Any]) -> dict[str, Any]:
+        return dict(zip(names, row, strict=True))
+
+    row_type = type("Row", (named,), {"__slots__": (), "as_dict": as_dict})
+    # Its own `_make` would check the length of every row.
+    return partial(tuple.__new__, row_type)

@@ -1,0 +1,172 @@
+"""Lists of what has happened, newest first, that cost the same however much that is.
+
+As with lists of tasks, one index is walked whose columns never change and of which the id is the last, and a
+bounded number of rows is looked at for each page: one may be short and yet have a next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Generic, TypeVar
+from uuid import UUID
+
+from hetuflow_server.postgres.connection import Connection
+
+T = TypeVar("T")
+
+# Rows that are looked at for one page.
+MOST_READ: Final = 20_000
+# Namespaces or jobs that are walked one by one; of more, everything is walked and the others left out.
+MOST_SCOPES: Final = 64
+FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
+EVERYTHING: Final = "true"
+
+# What is walked is part of the order: an equality would be dropped from it, and another index do as well.
+_ALONG = "(r.{column}, r.id) >= ({at}, %(first)s::uuid) AND (r.{column}, r.id) < ({at}, %(last)s::uuid) AND"
+
+_WALK = """
+SELECT w.id FROM {scopes} AS s(scope) CROSS JOIN LATERAL (
+  SELECT r.id FROM (
+    SELECT r.* FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
+    ORDER BY {order} LIMIT %(most)s) r
+  WHERE {wanted} ORDER BY {order} LIMIT %(limit)s) w"""
+
+# Where the reading ended, if it did so before the rows did.
+_END = """
+SELECT e.id FROM {scopes} AS s(scope) CROSS JOIN LATERAL (
+  SELECT r.id FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
+  ORDER BY {order} OFFSET %(most)s - 1 LIMIT 1) e
+ORDER BY e.id DESC LIMIT 1"""
+
+_COUNT = """
+SELECT count(*) AS read, count(*) FILTER (WHERE {wanted}) AS found FROM (
+  SELECT w.* FROM {scopes} AS s(scope) CROSS JOIN LATERAL (
+    SELECT r.* FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
+    ORDER BY {order} LIMIT %(most)s) w LIMIT %(most)s) r"""
+
+_NAMESPACES = """
+SELECT id FROM sched_namespace WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) ORDER BY id"""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    ids: list[UUID]
+    # Behind which the next page begins; None: there is none.
+    position: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    count: int
+    # It may be more.
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[T]):
+    items: list[T]
+    # Behind which the next page begins; None: there is none.
+    position: UUID | None
+    total: Total
+
+
+@dataclass(frozen=True, slots=True)
+class KeysetIndex:
+    """The columns of an index before the id: the first has the values of the scopes."""
+
+    column: str
+    # The SQL type of these values.
+    kind: str
+    # The second, if there is one, is what the parameter of this name says.
+    then: str | None = None
+
+    @property
+    def along(self) -> str:
+        if self.then is None:
+            return _ALONG.format(column=self.column, at="s.scope")
+        at = f"%({self.then})s::text"
+        return f"r.{self.column} = s.scope AND {_ALONG.format(column=self.then, at=at)}"
+
+    @property
+    def order(self) -> str:
+        return f"r.{self.then or self.column} DESC, r.id DESC"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysetQuery:
+    table: str
+    # Of the rows `r` that are read.
+    wanted: str = EVERYTHING
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    # None: along all ids.
+    axis: KeysetIndex | None = None
+    scopes: Sequence[Any] = ()
+    first: UUID = FIRST
+    # Exclusive.
+    last: UUID = LAST
+
+    def before(self, position: UUID | None) -> KeysetQuery:
+        """Return the rest of it, behind a position."""
+        return self if position is None else replace(self, last=min(self.last, position))
+
+    def statement(self, template: str) -> str:
+        axis = self.axis
+        if axis is None:
+            parts = {"scopes": "(VALUES (0))", "along": "", "order": "r.id DESC"}
+        else:
+            scopes = f"unnest(%(scopes)s::{axis.kind}[])"
+            parts = {"scopes": scopes, "along": axis.along, "order": axis.order}
+        return template.format(table=self.table, wanted=self.wanted, **parts)
+
+    def values(self, **more: Any) -> dict[str, Any]:
+        scopes = {} if self.axis is None else {"scopes": list(self.scopes)}
+        return {**self.parameters, **scopes, "first": self.first, "last": self.last, **more}
+
+
+async def namespaces(connection: Connection, names: Sequence[str] | None) -> list[int]:
+    rows = await connection.execute(_NAMESPACES, {"names": None if names is None else list(names)})
+    return list(rows.scalars())
+
+
+def few(scopes: Sequence[Any]) -> bool:
+    """Whether they may be walked one by one; of more, everything is walked and the others left out."""
+    return len(scopes) <= MOST_SCOPES
+
+
+async def find(connection: Connection, walk: KeysetQuery, limit: int, most: int = MOST_READ) -> Found:
+    """Return up to `limit` ids, the newest first, after at most `most` rows that were looked at."""
+    bounded = walk.wanted != EVERYTHING
+    each = max(limit + 1, most // max(1, len(walk.scopes))) if bounded else limit + 1
+    rows = await connection.execute(walk.statement(_WALK), walk.values(most=each, limit=limit + 1))
+    ids = sorted(rows.scalars(), reverse=True)
+    end: UUID | None = None
+    if bounded:
+        ended = await connection.execute(walk.statement(_END), walk.values(most=each))
+        end = ended.scalar_one_or_none()
+        ids = [one for one in ids if end is None or one >= end]
+    if len(ids) > limit:
+        return Found(ids[:limit], ids[limit - 1])
+    return Found(ids, end)
+
+
+async def count(connection: Connection, walk: KeysetQuery, cap: int, most: int = MOST_READ) -> Total:
+    """Return how many there are, as far as they are counted."""
+    most = cap + 1 if walk.wanted == EVERYTHING else most
+    row = (await connection.execute(walk.statement(_COUNT), walk.values(most=most))).one()
+    return Total(min(row.found, cap), row.found > cap or row.read >= most)
+
+
+async def page(
+    connection: Connection,
+    walk: KeysetQuery,
+    shown: Callable[[Connection, Sequence[UUID]], Awaitable[list[T]]],
+    *,
+    before: UUID | None,
+    limit: int,
+    cap: int,
+) -> Listed[T]:
+    """Return up to `limit` items behind a position, as `shown` reads them by their ids."""
+    found = await find(connection, walk.before(before), limit)
+    items = await shown(connection, found.ids)
+    return Listed(items, found.position, await count(connection, walk, cap))

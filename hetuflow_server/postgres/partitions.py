@@ -1,0 +1,304 @@
+"""Daily partitions: made ahead of time, strays taken out of the default partition, expired ones dropped.
+
+Every step is a short transaction of its own with a lock timeout: upkeep gives way and comes again, claims and
+reports never queue behind it. A new partition is filled while it is detached and attached last, since
+`CREATE TABLE … PARTITION OF` would lock the whole table out and fails when strays lie in the default one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from uuid import UUID
+
+import psycopg
+
+from hetuflow_core import ids
+from hetuflow_server.postgres.database import Connection, Transactions
+from hetuflow_server.postgres.faults import sqlstate
+
+_BATCH = 5_000
+_LOCK_TIMEOUT = "1s"
+# Any constant nobody else uses: servers take turns, whoever is late does nothing.
+_ADVISORY_LOCK = 0x4845_5455_5041_5254
+_LOCKED = frozenset({"55P03", "40P01"})  # lock not available, deadlock detected
+_DAY = timedelta(days=1)
+_NAME = re.compile(r"_p(\d{8})$")
+
+
+class GaveWay(Exception):
+    """Others hold the lock a step needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """One partitioned table: how it is cut, and which of its rows must stay."""
+
+    table: str
+    key: str
+    # True for a row that is unfinished, or finished after %(cutoff)s.
+    keep: str
+    # True for a row nobody will change any more: it may be out of sight while a partition is being filled.
+    settled: str = "true"
+    storage: str = ""
+    by_time: bool = False
+
+    def bound(self, day: date) -> str:
+        at = datetime.combine(day, time(), UTC)
+        return f"'{at.isoformat()}'" if self.by_time else f"'{ids.first_id_at(at)}'"
+
+    def partition(self, day: date) -> str:
+        return f"{self.table}_p{day:%Y%m%d}"
+
+    @property
+    def default(self) -> str:
+        return f"{self.table}_default"
+
+
+TASKS = Partitioned(
+    "sched_task",
+    key="id",
+    keep="finished_at IS NULL OR finished_at > %(cutoff)s",
+    settled="finished_at IS NOT NULL",
+    # Room for one more version of each row beside it: then an end writes no index.
+    storage="WITH (fillfactor = 45)",
+)
+HISTORY = Partitioned("sched_task_instance_history", key="id", keep="finished_at > %(cutoff)s")
+LOG_LENGTHS = Partitioned(
+    "sched_log_length",
+    key="instance_id",
+    keep="updated_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
+    # A log may be appended to for a while after its instance has finished.
+    settled="updated_at < clock_timestamp() - interval '1 day'",
+    storage="WITH (fillfactor = 70)",
+)
+ARTIFACTS = Partitioned(
+    "sched_artifact",
+    key="instance_id",
+    keep="updated_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
+    settled="stored = size",
+)
+ARTIFACT_CHUNKS = Partitioned(
+    "sched_artifact_chunk",
+    key="instance_id",
+    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
+)
+EVENTS = Partitioned(
+    "sched_event",
+    key="id",
+    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)",
+    # What is still to be matched, or counted in a window that is open, must stay in sight.
+    settled=(
+        "created_at < clock_timestamp() - interval '1 day' "
+        "AND NOT EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)"
+    ),
+)
+EVENT_EFFECTS = Partitioned(
+    "sched_event_effect",
+    key="event_id",
+    keep="created_at > %(cutoff)s",
+    # What an event is counted in may start a task later, and says so here.
+    settled="created_at < clock_timestamp() - interval '1 day'",
+)
+# A run's nodes go with it, so they are looked at before the runs are.
+FLOW_NODES = Partitioned(
+    "sched_flow_node",
+    key="flow_run_id",
+    keep="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id "
+    "AND (r.finished_at IS NULL OR r.finished_at > %(cutoff)s))",
+    settled="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id AND r.finished_at IS NOT NULL)",
+    storage="WITH (fillfactor = 70)",
+)
+FLOW_RUNS = Partitioned(
+    "sched_flow_run",
+    key="id",
+    keep="finished_at IS NULL OR finished_at > %(cutoff)s",
+    settled="finished_at IS NOT NULL",
+    storage="WITH (fillfactor = 70)",
+)
+LOG_CHUNKS = Partitioned("sched_log_chunk", key="created_at", keep="created_at > %(cutoff)s", by_time=True)
+
+
+def days_wanted(now: datetime, ahead: timedelta) -> list[date]:
+    """Return the days that need a partition: yesterday, for late fires, up to `ahead` of now."""
+    first, last = (now - _DAY).date(), (now + ahead).date()
+    return [first + n * _DAY for n in range((last - first).days + 1)]
+
+
+def days_expired(existing: Sequence[date], cutoff: datetime) -> list[date]:
+    """Return the days that lie wholly before the cutoff."""
+    return [day for day in existing if datetime.combine(day + _DAY, time(), UTC) <= cutoff]
+
+
+class Partitions:
+    """Upkeep of one partitioned table."""
+
+    def __init__(self, transactions: Transactions, spec: Partitioned) -> None:
+        self._transactions = transactions
+        self._spec = spec
+
+    @property
+    def table(self) -> str:
+        return self._spec.table
+
+    async def existing_days(self) -> list[date]:
+        async with self._transactions.transaction() as connection:
+            rows = await connection.execute(
+                "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+                "WHERE i.inhparent = %(table)s::regclass ORDER BY 1",
+                {"table": self._spec.table},
+            )
+            matches = (_NAME.search(name) for name in rows.scalars())
+            return [datetime.strptime(m[1], "%Y%m%d").replace(tzinfo=UTC).date() for m in matches if m]
+
+    async def create(self, days: Sequence[date]) -> int:
+        """Create the partitions of these days that are missing; return how many were created."""
+        existing = frozenset(await self.existing_days())
+        return sum([await self._create_one(day) for day in days if day not in existing])
+
+    async def empty_default(self, *, most_days: int) -> int:
+        """Give the rows that no partition was made for partitions of their own, oldest day first."""
+        created = 0
+        while created < most_days and (day := await self._oldest_stray()) is not None:
+            created += await self._create_one(day)
+        return created
+
+    async def expire(self, cutoff: datetime) -> int:
+        """Drop partitions in which nothing must stay; thin out the others. Return how many things went."""
+        gone = 0
+        for day in days_expired(await self.existing_days(), cutoff):
+            partition = self._spec.partition(day)
+            dropped = await self._drop(partition, cutoff)
+            gone += 1 if dropped else await self._thin(partition, cutoff)
+        return gone + await self._thin(self._spec.default, cutoff)
+
+    async def _create_one(self, day: date) -> int:
+        """Create, fill and attach one partition; left half done by a crash, the next call goes on with it.
+
+        A few strays move in the transaction that attaches it, so that nobody sees them gone. Many move ahead
+        in batches: what is settled is then out of sight for a moment, and no lock is held for long.
+        """
+        name, range_ = self._spec.partition(day), self._range(day)
+        if await self._many_strays(range_):
+            async with self._step() as connection:
+                await self._create_detached(connection, day)
+            while await self._move_batch(name, f"{range_} AND ({self._spec.settled})") == _BATCH:
+                pass
+        async with self._step() as connection:
+            await self._create_detached(connection, day)
+            await self._attach(connection, day)
+        return 1
+
+    def _range(self, day: date) -> str:
+        spec = self._spec
+        return f"{spec.key} >= {spec.bound(day)} AND {spec.key} < {spec.bound(day + _DAY)}"
+
+    async def _many_strays(self, range_: str) -> bool:
+        async with self._transactions.transaction() as connection:
+            result = await connection.execute(
+                f"SELECT count(*) FROM (SELECT FROM {self._spec.default} "
+                f"WHERE {range_} LIMIT {_BATCH + 1}) strays",
+            )
+            return int(result.scalar_one()) > _BATCH
+
+    async def _create_detached(self, connection: Connection, day: date) -> None:
+        spec, name = self._spec, self._spec.partition(day)
+        await connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {name} (LIKE {spec.table} INCLUDING ALL, "
+            f"CONSTRAINT {name}_range CHECK ({self._range(day)})) {spec.storage}",
+        )
+
+    async def _attach(self, connection: Connection, day: date) -> None:
+        """Attach a partition, with the strays that belong into it.
+
+        Queries wait at the table itself for these few milliseconds: one that had already looked up its
+        partitions would miss a row on its way, and an insert into the default partition would be refused.
+        """
+        spec, name = self._spec, self._spec.partition(day)
+        await connection.execute(f"LOCK TABLE ONLY {spec.table} IN ACCESS EXCLUSIVE MODE")
+        await connection.execute(f"LOCK TABLE {spec.default} IN ACCESS EXCLUSIVE MODE")
+        await connection.execute(_move_sql(spec.default, name, self._range(day), limit=None))
+        lower, upper = spec.bound(day), spec.bound(day + _DAY)
+        await connection.execute(
+            f"ALTER TABLE {spec.table} ATTACH PARTITION {name} FOR VALUES FROM ({lower}) TO ({upper})",
+        )
+        await connection.execute(f"ALTER TABLE {name} DROP CONSTRAINT {name}_range")
+
+    async def _move_batch(self, name: str, condition: str) -> int:
+        async with self._step() as connection:
+            result = await connection.execute(
+                _move_sql(self._spec.default, name, condition, limit=_BATCH),
+            )
+            return result.rowcount
+
+    async def _oldest_stray(self) -> date | None:
+        async with self._transactions.transaction() as connection:
+            result = await connection.execute(
+                f"SELECT {self._spec.key} FROM {self._spec.default} ORDER BY 1 LIMIT 1",
+            )
+            value: UUID | datetime | None = result.scalar_one_or_none()
+        if isinstance(value, UUID):
+            return ids.time_of(value).date()
+        return value.astimezone(UTC).date() if value is not None else None
+
+    async def _drop(self, partition: str, cutoff: datetime) -> bool:
+        async with self._step() as connection:
+            # Writers of this one partition wait while it is looked through; nobody writes to one this old.
+            await connection.execute(f"LOCK TABLE {partition} IN SHARE MODE")
+            if await _any_to_keep(connection, partition, self._spec.keep, cutoff):
+                return False
+            if not await self._before_drop(connection, partition):
+                return False
+            await connection.execute(f"ALTER TABLE {self._spec.table} DETACH PARTITION {partition}")
+            await connection.execute(f"DROP TABLE {partition}")
+            return True
+
+    async def _before_drop(self, connection: Connection, partition: str) -> bool:  # noqa: ARG002 - for others
+        """Do what has to be done before a partition goes; whether it may go."""
+        return True
+
+    async def _thin(self, partition: str, cutoff: datetime) -> int:
+        async with self._step() as connection:
+            result = await connection.execute(
+                f"DELETE FROM {partition} WHERE ctid = ANY(ARRAY("
+                f"SELECT ctid FROM {partition} WHERE ({self._spec.keep}) IS NOT TRUE LIMIT {_BATCH}))",
+                {"cutoff": cutoff},
+            )
+            return result.rowcount
+
+    @asynccontextmanager
+    async def _step(self) -> AsyncIterator[Connection]:
+        """Open one short transaction, or raise GaveWay when others are at it."""
+        try:
+            async with self._transactions.transaction() as connection:
+                locked = await connection.execute(
+                    "SELECT pg_try_advisory_xact_lock(%(key)s)",
+                    {"key": _ADVISORY_LOCK},
+                )
+                if not locked.scalar_one():
+                    raise GaveWay
+                await connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'")
+                yield connection
+        except psycopg.Error as error:
+            if sqlstate(error) in _LOCKED:
+                raise GaveWay from error
+            raise
+
+
+async def _any_to_keep(connection: Connection, partition: str, keep: str, cutoff: datetime) -> bool:
+    result = await connection.execute(
+        f"SELECT EXISTS (SELECT FROM {partition} WHERE {keep})",
+        {"cutoff": cutoff},
+    )
+    return bool(result.scalar_one())
+
+
+def _move_sql(source: str, target: str, condition: str, *, limit: int | None) -> str:
+    bounded = f"ctid = ANY(ARRAY(SELECT ctid FROM {source} WHERE {condition} LIMIT {limit}))"
+    return (
+        f"WITH moved AS (DELETE FROM {source} WHERE {bounded if limit else condition} RETURNING *) "
+        f"INSERT INTO {target} SELECT * FROM moved"
+    )

@@ -1,0 +1,223 @@
+"""A dialogue with the database: commands said together travel together and cost one round trip.
+
+psycopg opens the connection and adapts values. In between it would send BEGIN, a statement and COMMIT one
+after the other, and register and forget the socket for each: most of what a small transaction costs. Here the
+socket is watched as long as the connection lives, and libpq stays in its pipeline mode.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.abc import Buffer
+from psycopg.pq.abc import PGresult
+
+# How long a statement that nobody waits for any more may take to end.
+_BREAK_OFF_SECONDS = 5.0
+_STOP_AGAIN_SECONDS = 0.25
+# More than any socket holds.
+_MOST_READS = 10_000
+_FAILED = frozenset({pq.ExecStatus.FATAL_ERROR, pq.ExecStatus.PIPELINE_ABORTED})
+_SYNC = pq.ExecStatus.PIPELINE_SYNC
+_BAD = pq.ConnStatus.BAD
+
+
+class Pipeline:
+    """Say commands, divide them with `sync`, then `exchange` them for their answers; one exchange at a time.
+
+    When a command fails, those up to the next `sync` are passed over.
+    """
+
+    def __init__(self, driver: psycopg.AsyncConnection[Any]) -> None:
+        self._driver = driver
+        self._wire = driver.pgconn
+        self._socket = driver.pgconn.socket
+        self._loop = asyncio.get_running_loop()
+        # Tells of errors alone, without waiting.
+        self._errors = select.poll()
+        self._errors.register(self._socket, 0)
+        self._watching = False
+        self._answered: asyncio.Future[None] | None = None
+        self._answers: list[PGresult] = []
+        # Commands said since the last exchange, and how many `sync` were said or are still to be answered.
+        self._said = 0
+        self._syncs = 0
+        self._watch()
+
+    @property
+    def closed(self) -> bool:
+        return self._driver.closed
+
+    def say(
+        self,
+        command: bytes,
+        values: Sequence[Buffer | None] = (),
+        types: Sequence[int] = (),
+        formats: Sequence[pq.Format] = (),
+        *,
+        binary: bool = False,
+    ) -> int:
+        """Return the place of its answer."""
+        self._wire.send_query_params(command, values, types, formats, result_format=binary)
+        return self._next_place()
+
+    def prepare(self, name: bytes, command: bytes, types: Sequence[int]) -> int:
+        self._wire.send_prepare(name, command, types)
+        return self._next_place()
+
+    def say_prepared(
+        self,
+        name: bytes,
+        values: Sequence[Buffer | None],
+        formats: Sequence[pq.Format],
+        *,
+        binary: bool = False,
+    ) -> int:
+        self._wire.send_query_prepared(name, values, formats, result_format=binary)
+        return self._next_place()
+
+    def sync(self) -> None:
+        self._wire.pipeline_sync()
+        self._syncs += 1
+
+    async def exchange(self) -> list[PGresult]:
+        """Return the answer to each command; `failure` finds what went wrong among them."""
+        self._answers = []
+        self._said = 0
+        self._answered = self._loop.create_future()
+        self._flush()
+        try:
+            await self._answered
+        except asyncio.CancelledError:
+            await self._break_off()
+            raise
+        return self._answers
+
+    @asynccontextmanager
+    async def interrupted(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Leave the connection to the driver, for what cannot be said in a pipeline."""
+        self._stop_watching()
+        self._wire.exit_pipeline_mode()
+        try:
+            yield self._driver
+        finally:
+            if not self.closed:
+                self._watch()
+
+    def failure(self, answers: Sequence[PGresult]) -> psycopg.Error | None:
+        """The first error among answers."""
+        for answer in answers:
+            if answer.status in _FAILED:
+                return errors.error_from_result(answer, encoding=self._driver.info.encoding)
+        return None
+
+    async def close(self) -> None:
+        self._stop_watching()
+        await self._driver.close()
+
+    def _next_place(self) -> int:
+        self._said += 1
+        return self._said - 1
+
+    def _flush(self) -> None:
+        try:
+            rest = self._wire.flush()
+        except psycopg.OperationalError as error:
+            self._lose(error)
+            return
+        if rest:
+            self._loop.add_writer(self._socket, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._loop.remove_writer(self._socket)
+        self._flush()
+
+    def _on_readable(self) -> None:
+        try:
+            self._read()
+            # uvloop tells once of a socket with an error and never again, whatever is left to be read.
+            if self._errors.poll(0):
+                self._read_to_the_end()
+        except psycopg.OperationalError as error:
+            self._lose(error)
+            return
+        if self._wire.status == _BAD:
+            self._lose(psycopg.OperationalError("the connection is lost"))
+        elif not self._syncs:
+            self._settle(None)
+
+    def _read(self) -> None:
+        """Take what has arrived, and of the answers those that are complete."""
+        wire = self._wire
+        wire.consume_input()
+        while self._syncs and not wire.is_busy():
+            answer = wire.get_result()
+            if answer is None:
+                # The end of one command's answer; without a connection nothing comes after it.
+                if wire.status == _BAD:
+                    break
+            elif answer.status == _SYNC:
+                self._syncs -= 1
+            else:
+                self._answers.append(answer)
+
+    def _read_to_the_end(self) -> None:
+        """Nothing comes any more but what is there already; an answer that is complete still counts."""
+        for _ in range(_MOST_READS):
+            if not self._syncs:
+                self._settle(None)
+            # Raises when it has come to the error.
+            self._read()
+        raise psycopg.OperationalError("the connection is lost")
+
+    def _settle(self, error: psycopg.Error | None) -> None:
+        if self._answered is not None and not self._answered.done():
+            if error is None:
+                self._answered.set_result(None)
+            else:
+                self._answered.set_exception(error)
+
+    def _lose(self, error: psycopg.OperationalError) -> None:
+        """The connection is gone; what the server said last, if anything, tells more about it."""
+        self._stop_watching()
+        self._wire.finish()
+        self._syncs = 0
+        self._settle(self.failure(self._answers) or error)
+
+    def _watch(self) -> None:
+        try:
+            self._wire.enter_pipeline_mode()
+        except psycopg.OperationalError:
+            # Something is still under way on it that nobody will ever hear the end of.
+            self._wire.finish()
+            raise
+        self._watching = True
+        self._loop.add_reader(self._socket, self._on_readable)
+
+    def _stop_watching(self) -> None:
+        if self._watching:
+            self._watching = False
+            self._loop.remove_reader(self._socket)
+            self._loop.remove_writer(self._socket)
+
+    async def _break_off(self) -> None:
+        """Nobody waits for the answers any more: have the server stop, and keep the connection usable."""
+        if not self._syncs:
+            return
+        self._answered = self._loop.create_future()
+        try:
+            async with asyncio.timeout(_BREAK_OFF_SECONDS):
+                while self._syncs and not self._answered.done():
+                    await self._driver.cancel_safe(timeout=_BREAK_OFF_SECONDS)
+                    # It may have come before the statement did, and found nothing to stop.
+                    await asyncio.wait({self._answered}, timeout=_STOP_AGAIN_SECONDS)
+                if self._syncs:
+                    await self._answered
+        except (TimeoutError, asyncio.CancelledError, psycopg.Error):
+            self._lose(psycopg.OperationalError("a statement that was broken off did not end"))

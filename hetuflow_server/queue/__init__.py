@@ -1,0 +1,1 @@
+"""The queue: tasks and instances are created, claimed, finished and rescued."""

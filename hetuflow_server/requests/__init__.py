@@ -1,0 +1,1 @@
+"""Per-request state: principal, audit context, idempotency."""

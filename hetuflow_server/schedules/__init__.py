@@ -1,0 +1,1 @@
+"""Schedules and the fires generated from them."""

@@ -1,0 +1,196 @@
+"""What people do with schedules and with jobs that have them: look, add, change, pause, resume, delete."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+from uuid import UUID
+
+from hetuflow_core.errors import Conflict, NotFound
+from hetuflow_core.jobfile import schedule_document, schedule_from_document
+from hetuflow_core.jobfile.readers.daemons import BESIDE_DAEMON
+from hetuflow_core.jobfile.readers.events import BESIDE_EVENT
+from hetuflow_core.resources.schedules import Schedule
+from hetuflow_core.schedule import ScheduleSpec
+from hetuflow_server.apply.calendars import refuse_undefined_calendars
+from hetuflow_server.apply.flows import refuse_unknown_upstreams
+from hetuflow_server.http.entity_tags import refuse_stale
+from hetuflow_server.jobs import store as job_store
+from hetuflow_server.jobs.store import JobRow
+from hetuflow_server.jobs.versions import from_row
+from hetuflow_server.postgres.database import Connection, Database
+from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.principal import Principal
+from hetuflow_server.schedules import edits, store
+from hetuflow_server.schedules.edits import EditedJob
+from hetuflow_server.schedules.store import ScheduleFilter, ScheduleRow
+
+
+class Schedules:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def schedule(self, principal: Principal, schedule_id: UUID) -> Schedule:
+        async with self._database.transaction() as connection:
+            found = await store.shown(connection, schedule_id)
+        if found is None or not principal.sees(found.namespace):
+            raise _no_schedule()
+        return found
+
+    async def list_schedules(
+        self,
+        principal: Principal,
+        wanted: ScheduleFilter,
+        *,
+        after: tuple[str, str, str] | None,
+        limit: int,
+        cap: int,
+    ) -> tuple[list[Schedule], int]:
+        """Return one more than `limit` when there are more, and the total up to just over the cap."""
+        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
+        async with self._database.transaction() as connection:
+            found = await store.listed(connection, wanted, after=after, limit=limit + 1)
+            return found, await store.count(connection, wanted, cap + 1)
+
+    async def add(self, principal: Principal, job_id: UUID, document: dict[str, Any]) -> Schedule:
+        """Give a job another schedule."""
+        spec = schedule_from_document(document, path="spec")
+        async with self._editing(principal, job_id) as (connection, job, rows):
+            if any(row.name == spec.name for row in rows):
+                raise Conflict(
+                    f"The job {job.name} has a schedule {spec.name} already: rename one, or change it.",
+                    code="schedule.exists",
+                )
+            await _check_calendars(connection, job, spec, "spec.calendar")
+            added = await edits.add(connection, _edited(job), spec)
+            note_change("schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec))
+        return await self.schedule(principal, added)
+
+    async def change(
+        self,
+        principal: Principal,
+        schedule_id: UUID,
+        changes: dict[str, Any],
+        *,
+        if_match: str | None = None,
+    ) -> Schedule:
+        """Merge `changes` into a schedule's document; null takes a key back to its default."""
+        found = await self.schedule(principal, schedule_id)
+        async with self._editing(principal, found.job_id) as (connection, job, rows):
+            row = _among(rows, schedule_id)
+            if if_match is not None and (shown := await store.shown(connection, schedule_id)):
+                refuse_stale(shown, if_match)
+            spec = schedule_from_document(_merged(row.spec, changes))
+            if any(other.name == spec.name and other.id != row.id for other in rows):
+                raise Conflict(
+                    f"The job {job.name} has a schedule {spec.name} already: choose another name.",
+                    code="schedule.exists",
+                )
+            await _check_calendars(connection, job, spec, "calendar")
+            await edits.rewrite(connection, _edited(job), row, spec)
+            named = f"{job.name}/{row.name}"
+            note_change("schedule", named, job.namespace, before=row.spec, after=schedule_document(spec))
+        return await self.schedule(principal, schedule_id)
+
+    async def enable(self, principal: Principal, schedule_id: UUID, *, enabled: bool) -> Schedule:
+        """Resume or pause; what is so already is left as it is."""
+        found = await self.schedule(principal, schedule_id)
+        async with self._editing(principal, found.job_id) as (connection, job, rows):
+            row = _among(rows, schedule_id)
+            _note_enabled(
+                "schedule", f"{job.name}/{row.name}", job.namespace, was=row.enabled, enabled=enabled
+            )
+            if row.enabled is not enabled:
+                await edits.restart(connection, _edited(job), [row], enabled=enabled)
+        return await self.schedule(principal, schedule_id)
+
+    async def delete(self, principal: Principal, schedule_id: UUID) -> None:
+        found = await self.schedule(principal, schedule_id)
+        async with self._editing(principal, found.job_id) as (connection, job, rows):
+            row = _among(rows, schedule_id)
+            note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
+            await edits.remove(connection, [(_edited(job), row)])
+
+    async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
+        """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
+        async with self._editing(principal, job_id) as (connection, job, rows):
+            _note_enabled("job", job.name, job.namespace, was=job.enabled, enabled=enabled)
+            if job.enabled is not enabled:
+                await job_store.enable_job(connection, job.id, enabled=enabled)
+                await edits.restart(connection, _edited(job, enabled=enabled), rows)
+
+    async def delete_job(self, principal: Principal, job_id: UUID) -> None:
+        """Delete a job and its schedules; what has been started, or waits, goes on."""
+        async with self._editing(principal, job_id) as (connection, job, rows):
+            await edits.remove(connection, [(_edited(job), row) for row in rows])
+            await job_store.delete_job(connection, job.id)
+            note_change("job", job.name, job.namespace, before=job.spec)
+
+    @asynccontextmanager
+    async def _editing(
+        self, principal: Principal, job_id: UUID
+    ) -> AsyncIterator[tuple[Connection, JobRow, list[ScheduleRow]]]:
+        """Hold a job and then its schedules."""
+        async with self._database.transaction() as connection:
+            job = await job_store.lock_job(connection, job_id)
+            if job is None or not principal.sees(job.namespace):
+                raise NotFound("There is no such job.", code="job.not_found")
+            yield connection, job, await store.lock_of_job(connection, job_id)
+
+
+async def _check_calendars(connection: Connection, job: JobRow, spec: ScheduleSpec, path: str) -> None:
+    await refuse_undefined_calendars(connection, job.namespace_id, job.namespace, spec, path)
+    await refuse_unknown_upstreams(connection, job.namespace_id, job.name, spec, path)
+
+
+def _note_enabled(kind: str, target: str, namespace: str, *, was: bool, enabled: bool) -> None:
+    note_change(kind, target, namespace, before={"enabled": was}, after={"enabled": enabled})
+
+
+def _edited(job: JobRow, *, enabled: bool | None = None) -> EditedJob:
+    return EditedJob(from_row(job), job.enabled if enabled is None else enabled)
+
+
+def _among(rows: list[ScheduleRow], schedule_id: UUID) -> ScheduleRow:
+    for row in rows:
+        if row.id == schedule_id:
+            return row
+    raise _no_schedule()  # deleted meanwhile
+
+
+_TRIGGERS = ("cron", "every", "at", "daemon", "event", "flow")
+# Not every trigger has them; what a changed trigger does not take is not carried over.
+_OF_TRIGGERS = {
+    "cron": ("dst", "start_at", "end_at", "max_count"),
+    "every": ("start_at", "end_at", "max_count"),
+    "event": ("start_at", "end_at"),
+}
+
+
+def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """A JSON merge patch. Another trigger takes the place of the one there was, with what belongs to that."""
+    kept = dict(document)
+    new = next((key for key in _TRIGGERS if changes.get(key) is not None), None)
+    old = next((key for key in _TRIGGERS if kept.get(key) is not None), None)
+    if new is not None and new != old:
+        if {"daemon", "flow"} & {new, old}:
+            kept = {key: value for key, value in kept.items() if key in BESIDE_DAEMON}
+        if "event" in {new, old}:
+            kept = {key: value for key, value in kept.items() if key in BESIDE_EVENT}
+        for key in (*_TRIGGERS, *({"dst", "start_at", "end_at", "max_count"} - {*_OF_TRIGGERS.get(new, ())})):
+            kept.pop(key, None)
+    for key, value in changes.items():
+        before = kept.get(key)
+        if value is None:
+            kept.pop(key, None)
+        elif isinstance(value, dict) and isinstance(before, dict):
+            kept[key] = {name: one for name, one in {**before, **value}.items() if one is not None}
+        else:
+            kept[key] = value
+    return kept
+
+
+def _no_schedule() -> NotFound:
+    return NotFound("There is no such schedule.", code="schedule.not_found")

@@ -1,0 +1,1 @@
+"""Backfills: fires of a range in the past."""

@@ -1,0 +1,1 @@
+"""Overlap policies: fires held while an earlier one runs."""

@@ -1,0 +1,1 @@
+"""Previews: the next fires of a schedule."""

@@ -1,0 +1,1 @@
+"""The schema of the database: all tables, and the migrations."""

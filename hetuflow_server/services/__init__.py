@@ -1,1 +1,0 @@
-"""What the surfaces and loops do with the store."""

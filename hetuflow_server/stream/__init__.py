@@ -1,1 +1,0 @@
-"""In-process hints and fan-out: polling is the truth, these only make it quick."""

@@ -1,0 +1,1 @@
+"""Tasks: lists, details, actions."""

@@ -1,0 +1,1 @@
+"""Explanation of why a task is waiting."""

@@ -1,0 +1,1 @@
+"""Maintenance: partitions, expiry, consistency checks (`doctor`)."""

@@ -1,0 +1,115 @@
+"""The documentation builds, loads nothing from elsewhere, and its links and promises hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+# Pages that are read in the source tree rather than in the built site; mkdocs checks the links of the others.
+TOP_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+_LONGEST_DECISION = 25
+
+
+@pytest.mark.parametrize("name", ["commands", "exit-codes", "permissions"])
+def test_pages_made_from_code_are_up_to_date(name: str) -> None:
+    generated = runpy.run_path(str(ROOT / "docs/generate.py"))["generated"]()
+    page = f"docs/reference/{name}.md"
+    assert (ROOT / page).read_text(encoding="utf-8") == generated[page], "run `python docs/generate.py`"
+
+
+def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    for name in ("mkdocs.yml", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    run = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
+        cwd=tmp_path,
+        # The theme advertises its successor; a proxy that answers nobody proves that no network is needed.
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://127.0.0.1:1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    pages = list((tmp_path / "site").rglob("*.html"))
+    assert len(pages) > len(DECISIONS)
+    for page in pages:
+        assert not _loaded_from_elsewhere(page.read_text(encoding="utf-8")), page
+    assert not (tmp_path / "site/generate.py").exists()
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//fonts.example/css">',
+        '<img alt="x" src="http://example/x.png">',
+    ],
+)
+def test_what_counts_as_loaded_from_elsewhere(html: str) -> None:
+    assert _loaded_from_elsewhere(html)
+    assert not _loaded_from_elsewhere(re.sub(r"(https?:)?//[\w.]+/", "assets/", html))
+
+
+@pytest.mark.parametrize("name", TOP_PAGES)
+def test_links_of_top_pages_lead_somewhere(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+    assert targets or name != "README.md"
+
+
+@pytest.mark.parametrize("name", TOP_PAGES)
+def test_make_targets_named_exist(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = set(re.findall(r"(?:`|\$ )make ([a-z]+)", text))
+    assert named <= set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    assert named >= {"dev", "test"} or name != "README.md"
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_is_short_and_whole_and_listed(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
+    assert len(text.splitlines()) <= _LONGEST_DECISION
+    title = re.match(r"# (\d{4}) (.+)\n", text)
+    assert title
+    assert page.name.startswith(title[1])
+    index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
+    assert f"| [{title[1]}]({page.name}) | {title[2]} |" in index
+
+
+def test_the_picture_is_well_formed_and_stands_alone() -> None:
+    picture = (ROOT / "docs/images/architecture.svg").read_text(encoding="utf-8")
+    root = ET.fromstring(picture)
+    assert root.find("{http://www.w3.org/2000/svg}title") is not None
+    assert set(re.findall(r"https?://[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_the_changelog_has_a_place_for_the_next_release() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(r"^## \[Unreleased\]\n\n### Added\n\n- ", changelog, re.MULTILINE)
+
+
+def test_ci_runs_the_gate() -> None:
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    steps = [line for line in script.read_text(encoding="utf-8").splitlines() if line.startswith("make ")]
+    assert steps == ["make lint", "make test"]
+
+
+def _loaded_from_elsewhere(html: str) -> list[str]:
+    """What a browser fetches by itself: scripts, styles, fonts, images; not what a reader may click on."""
+    tags = re.findall(r"<(?:script|link|img|iframe|source)\b[^>]*>", html)
+    return [tag for tag in tags if re.search(r"""\b(?:src|href)=["']?(?:https?:)?//""", tag)]
