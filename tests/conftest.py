@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support.databases import DatabaseServer, RunDatabases
-from tests.support.embedded import (  # noqa: F401 (fixtures)
+from tests.support.postgres.databases import DatabaseServer, RunDatabases
+from tests.support.postgres.embedded import (  # noqa: F401 (fixtures)
     _first_cluster_dir,
     made_cluster_dir,
     new_cluster_dir,
     reachable_place,
 )
-from tests.support.guardian import dismiss, guard
-from tests.support.pristine import PristineDatabase
+from tests.support.postgres.reset_database import PristineDatabase
+from tests.support.processes.guardian import dismiss, guard
 
 # A machine with other things to do is slow at times: how long an example takes proves nothing.
 settings.register_profile("hetuflow", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -15,9 +15,15 @@ from click.testing import CliRunner
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources.jobs import Job
 from hetuflow_server.cli.main import hetuflow
-from tests.support.databases import DatabaseServer
-from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.processes.processes import (
+    AGENT,
+    HETUFLOW,
+    Running,
+    clean_environment,
+    measured_environment,
+)
 from tests.support.waiting import wait_until
 
 

@@ -7,8 +7,8 @@ import sys
 from contextlib import closing
 
 from tests.e2e.conftest import serving
-from tests.support.databases import RunDatabases
-from tests.support.fuzzing import fuzz
+from tests.support.http.fuzzing import fuzz
+from tests.support.postgres.databases import RunDatabases
 
 
 def main() -> int:

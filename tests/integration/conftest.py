@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 
 from hetuflow_server.postgres.database import Database
-from tests.support.engine import Engine
-from tests.support.identities import Identities, one_server
+from tests.support.identity.identities import Identities, one_server
+from tests.support.queue.engine import Engine
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from hetuflow_server.daemons.reconciler import DaemonReconciler
 from hetuflow_server.daemons.transitions import ReadinessNote
 from hetuflow_server.queue.finish import FinishResult
 from hetuflow_server.queue.rows import Ending
-from tests.support.engine import Engine, owning
+from tests.support.queue.engine import Engine, owning
 
 _ADD_AGENT = """
 INSERT INTO sched_agent (id, name, status, session_id, labels, capabilities, slots, version, registered_at,

@@ -13,7 +13,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.flows.follow_ups import FlowFollowUps
 from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.queue.capacity import Capacity
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 
 class Flows:

@@ -18,9 +18,9 @@ import yaml
 from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.tasks import TaskDetail
 from tests.e2e.conftest import System
-from tests.support.processes import AGENT, Running, measured_environment
+from tests.support.http.webserver import WebServer, reply, serving_web
+from tests.support.processes.processes import AGENT, Running, measured_environment
 from tests.support.waiting import wait_until
-from tests.support.webserver import WebServer, reply, serving_web
 
 ROOT = Path(__file__).parents[3]
 HERE = {"placement": {"labels": {"zone": "executors"}}}

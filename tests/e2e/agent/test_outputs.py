@@ -9,7 +9,7 @@ from typing import Any
 
 from hetuflow_core.resources.tasks import TaskDetail
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 from tests.support.waiting import wait_until
 
 

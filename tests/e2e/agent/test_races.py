@@ -19,11 +19,11 @@ from hetuflow_agent.keeper.time_slices import slice_of
 from hetuflow_core.errors import Conflict
 from hetuflow_core.runtime.exit_codes import ExitCode
 from tests.e2e.conftest import System
-from tests.support.hosts import Host
-from tests.support.keepers import end_keeper
-from tests.support.processes import AGENT
+from tests.support.agent.breakable_connection import Wire
+from tests.support.agent.hosts import Host
+from tests.support.agent.keepers import end_keeper
+from tests.support.processes.processes import AGENT
 from tests.support.waiting import wait_until
-from tests.support.wire import Wire
 
 HOUR = 3600
 
@@ -142,7 +142,10 @@ def test_a_cancel_that_races_start_and_finish_has_one_outcome(host: Host, tmp_pa
 
 
 def test_a_host_whose_clock_is_an_hour_ahead_starts_work_at_its_time(host: Host) -> None:
-    program = [sys.executable, str(Path(__file__).parents[2] / "support" / "agent_with_wrong_clock.py")]
+    program = [
+        sys.executable,
+        str(Path(__file__).parents[2] / "support" / "agent" / "agent_with_wrong_clock.py"),
+    ]
     host.agent(program, {"HOST_CLOCK_OFF": str(HOUR)})
     client = host.server.client
     job = host.server.apply(

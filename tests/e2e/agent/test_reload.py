@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import System
-from tests.support.hosts import Host
-from tests.support.keepers import end_keeper
-from tests.support.processes import AGENT, Running
+from tests.support.agent.hosts import Host
+from tests.support.agent.keepers import end_keeper
+from tests.support.http.webserver import reply, serving_web
+from tests.support.processes.processes import AGENT, Running
 from tests.support.waiting import wait_until
-from tests.support.webserver import reply, serving_web
 
 AGAIN = "The configuration was read again."
 

@@ -12,7 +12,7 @@ import pytest
 from hetuflow_core.client import LogEnd, LogPiece
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from tests.e2e.conftest import System
-from tests.support.processes import gone
+from tests.support.processes.processes import gone
 from tests.support.waiting import wait_until
 
 

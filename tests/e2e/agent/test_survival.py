@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import System, serving
-from tests.support import agent_of_next_version
-from tests.support.databases import DatabaseServer
-from tests.support.hosts import Host
-from tests.support.keepers import end_keeper, keeper_of
-from tests.support.processes import Running, gone
+from tests.support.agent import agent_of_next_version
+from tests.support.agent.breakable_connection import Wire
+from tests.support.agent.hosts import Host
+from tests.support.agent.keepers import end_keeper, keeper_of
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.processes.processes import Running, gone
 from tests.support.waiting import wait_until
-from tests.support.wire import Wire
 
 LEASE = 4.0
 # What a loaded machine may add to any of these times.

@@ -23,8 +23,8 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cli.output.agents import agent_details
 from hetuflow_server.cli.output.layout import Sheet
 from tests.e2e.conftest import System, command_on
-from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.processes import AGENT, HETUFLOW, Running, measured_environment, run
 from tests.support.waiting import wait_until
 
 OK = m.ReportOutcome.OK

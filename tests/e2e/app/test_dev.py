@@ -18,9 +18,9 @@ import pytest
 
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources.agents import AgentSummary
-from tests.support.dev import Dev
-from tests.support.embedded import temporary_folder
-from tests.support.processes import HETUFLOW, clean_environment, gone, run
+from tests.support.postgres.embedded import temporary_folder
+from tests.support.processes.dev_system import Dev
+from tests.support.processes.processes import HETUFLOW, clean_environment, gone, run
 from tests.support.waiting import wait_until
 
 

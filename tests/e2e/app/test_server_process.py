@@ -13,8 +13,8 @@ import psycopg
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.schema import migrate
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, Running, clean_environment, run
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
+from tests.support.processes.processes import HETUFLOW, Running, clean_environment, run
 from tests.support.waiting import wait_until
 
 SECRET = "s" * 48

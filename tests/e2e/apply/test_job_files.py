@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 
 class Shell:

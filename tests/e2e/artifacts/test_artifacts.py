@@ -19,8 +19,8 @@ from hetuflow_core.errors import NotFound
 from hetuflow_core.resources.tasks import TaskDetail
 from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.processes import HETUFLOW, run
 
 ROOT = Path(__file__).parents[3]
 MIB = 1024 * 1024

@@ -13,9 +13,9 @@ import pytest
 from hetuflow_core.access.permissions import GLOBAL, Permission
 from tests.e2e.conftest import System
 from tests.e2e.http.test_router import ROUTES, Scene, scene
-from tests.support.processes import HETUFLOW, run
-from tests.support.routes import Route
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
+from tests.support.http.routes import Route
+from tests.support.processes.processes import HETUFLOW, run
 from tests.support.waiting import wait_until
 
 __all__ = ["scene"]

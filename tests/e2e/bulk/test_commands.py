@@ -6,7 +6,7 @@ import json
 from uuid import uuid4
 
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 
 class Shell:

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, Running, run
+from tests.support.processes.processes import HETUFLOW, Running, run
 from tests.support.waiting import wait_until
 
 

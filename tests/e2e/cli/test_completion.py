@@ -12,7 +12,7 @@ import pytest
 from hetuflow_server.cli import completion_items
 from hetuflow_server.cli.main import hetuflow
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 ASK = """
 set -eu

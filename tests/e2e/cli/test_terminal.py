@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
-from tests.support.terminal import CTRL_C, OnTerminal
+from tests.support.processes.processes import HETUFLOW, run
+from tests.support.processes.terminal import CTRL_C, OnTerminal
 from tests.support.waiting import wait_until
 
 # Ends with 7 once the file is there.

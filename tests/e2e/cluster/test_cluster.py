@@ -18,8 +18,8 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.client.sse import EventParser, ServerSentEvent
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
 from tests.e2e.conftest import System, command_on
-from tests.support.databases import DatabaseServer
-from tests.support.processes import HETUFLOW, Running, clean_environment, run
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.processes.processes import HETUFLOW, Running, clean_environment, run
 from tests.support.waiting import wait_until
 
 TTL = "2s"

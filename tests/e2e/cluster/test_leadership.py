@@ -18,9 +18,9 @@ import psycopg
 import pytest
 
 from hetuflow_server.schema import migrate
-from tests.support.databases import DatabaseServer
-from tests.support.embedded import quick
-from tests.support.leading import LATE_WRITES, WITNESS, Candidate
+from tests.support.cluster.candidate import LATE_WRITES, WITNESS, Candidate
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.postgres.embedded import quick
 from tests.support.waiting import wait_until
 
 TTL, LONG_TTL = 2.0, 60.0

@@ -21,9 +21,9 @@ from hetuflow_core import messages as m
 from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System, command_on
-from tests.support.balancer import Balancer
-from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.load_balancer import Balancer
+from tests.support.processes.processes import AGENT, HETUFLOW, Running, clean_environment
 from tests.support.waiting import wait_until
 
 OK = m.ReportOutcome.OK

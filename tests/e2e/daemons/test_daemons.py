@@ -12,7 +12,7 @@ import yaml
 
 from hetuflow_core.resources.daemons import DaemonDetail
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]

@@ -13,8 +13,8 @@ import pytest
 
 from hetuflow_core.resources.daemons import DaemonDetail
 from tests.e2e.conftest import System
-from tests.support.keepers import end_keeper
-from tests.support.processes import AGENT, Running, clean_environment
+from tests.support.agent.keepers import end_keeper
+from tests.support.processes.processes import AGENT, Running, clean_environment
 from tests.support.waiting import wait_until
 
 LEASE = "4s"

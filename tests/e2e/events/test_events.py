@@ -12,7 +12,7 @@ import psycopg
 
 from hetuflow_core.resources.events import EventDetail
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, Running, clean_environment, run
+from tests.support.processes.processes import HETUFLOW, Running, clean_environment, run
 from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples/events.yaml"

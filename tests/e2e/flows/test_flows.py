@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_core.errors import Conflict, NotFound
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 from tests.support.waiting import wait_until
 
 EXAMPLE = Path(__file__).parents[3] / "examples/flow.yaml"

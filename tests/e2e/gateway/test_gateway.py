@@ -19,7 +19,7 @@ from hetuflow_core import messages as m
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System, command_on
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
 from tests.support.waiting import wait_until
 
 OK, STALE, CANCELLED = m.ReportOutcome.OK, m.ReportOutcome.STALE, m.ReportOutcome.CANCELLED

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.e2e.conftest import System
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
 
 DEEP = 100_000
 RUN = {"run": {"command": ["true"]}}

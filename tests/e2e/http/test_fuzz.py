@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.e2e.conftest import serving
-from tests.support.databases import DatabaseServer
-from tests.support.fuzzing import fuzz
+from tests.support.http.fuzzing import fuzz
+from tests.support.postgres.databases import DatabaseServer
 
 
 def test_whatever_is_asked_the_answer_is_one_the_document_knows(database_server: DatabaseServer) -> None:

@@ -15,7 +15,7 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound, Unauthenticated
 from hetuflow_core.resources.tasks import RunRequest
 from tests.e2e.conftest import System, command_on
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
 
 RUN = {"run": {"command": ["true"]}}
 

@@ -20,9 +20,9 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_server.http.authorization import RouteAccess
 from hetuflow_server.http.examples import REQUESTS
 from tests.e2e.conftest import System
-from tests.support.protocol import HandAgent
-from tests.support.routes import Route, all_routes
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.http.plain_http import UNENCRYPTED
+from tests.support.http.routes import Route, all_routes
 from tests.support.waiting import wait_until
 
 ROUTES = all_routes()

@@ -21,11 +21,18 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.config.keys import SecretText
 from hetuflow_core.runtime.tls import Trust
 from tests.e2e.conftest import command_on
-from tests.support.certificates import Authority, Pair
-from tests.support.databases import DatabaseServer
-from tests.support.processes import AGENT, HETUFLOW, Running, clean_environment, measured_environment, run
+from tests.support.http.certificates import Authority, Pair
+from tests.support.http.webserver import reply, serving_web
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.processes.processes import (
+    AGENT,
+    HETUFLOW,
+    Running,
+    clean_environment,
+    measured_environment,
+    run,
+)
 from tests.support.waiting import wait_until
-from tests.support.webserver import reply, serving_web
 
 
 class Secured:

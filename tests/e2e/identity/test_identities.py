@@ -18,8 +18,8 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Denied, NotFound, Unauthenticated
 from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, clean_environment, run
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.processes import HETUFLOW, clean_environment, run
 from tests.support.waiting import wait_until
 
 PASSWORD = "correct horse"

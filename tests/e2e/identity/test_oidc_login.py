@@ -13,9 +13,14 @@ from hetuflow_core import messages as m
 from hetuflow_core.client import Hetuflow
 from hetuflow_server.cli.oidc_login import log_in_through_browser
 from tests.e2e.conftest import System
-from tests.support.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, identity_provider
-from tests.support.processes import HETUFLOW, Running, measured_environment
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.identity.identity_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    IdentityProvider,
+    identity_provider,
+)
+from tests.support.processes.processes import HETUFLOW, Running, measured_environment
 
 AUDIENCE = "hetuflow-api"
 

@@ -12,7 +12,7 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
 from hetuflow_core.resources.apply import ApplyAction
 from tests.e2e.conftest import System, command_on
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 
 @pytest.fixture

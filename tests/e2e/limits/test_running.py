@@ -11,9 +11,9 @@ import pytest
 from hetuflow_core import messages as m
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from tests.e2e.conftest import System
-from tests.support.claiming_engine import overlaps
-from tests.support.processes import HETUFLOW, Running, clean_environment, run
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.processes import HETUFLOW, Running, clean_environment, run
+from tests.support.queue.claiming_engine import overlaps
 from tests.support.waiting import wait_until
 
 

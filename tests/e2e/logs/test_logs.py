@@ -17,8 +17,8 @@ import zstandard
 from hetuflow_core import messages as m
 from hetuflow_core.states import InstanceStatus
 from tests.e2e.conftest import System
-from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run
-from tests.support.protocol import HandAgent
+from tests.support.agent.manual_agent import HandAgent
+from tests.support.processes.processes import AGENT, HETUFLOW, Running, measured_environment, run
 from tests.support.waiting import wait_until
 
 MIB = 1024 * 1024

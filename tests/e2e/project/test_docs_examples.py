@@ -34,8 +34,8 @@ from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.main import COMMANDS
 from hetuflow_server.settings import HttpSettings
 from tests.e2e.conftest import System
-from tests.support.assignments import assignment_of
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.agent.assignments import assignment_of
+from tests.support.http.plain_http import UNENCRYPTED
 
 ROOT = Path(__file__).parents[3]
 # What an agent takes to close files and connections after its stop_timeout.

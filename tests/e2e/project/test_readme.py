@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from tests.support.dev import Dev
-from tests.support.processes import clean_environment
+from tests.support.processes.dev_system import Dev
+from tests.support.processes.processes import clean_environment
 
 ROOT = Path(__file__).parents[3]
 HEADING = "## Your first job, in under a minute"

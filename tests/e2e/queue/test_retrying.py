@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_core.resources.tasks import TaskDetail
 from tests.e2e.conftest import System
-from tests.support.processes import gone
+from tests.support.processes.processes import gone
 from tests.support.waiting import wait_until
 
 AT_ONCE = {"max_attempts": 3, "delay": "10ms", "jitter": False}

@@ -18,8 +18,8 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.tasks import RunRequest
 from tests.e2e.conftest import System
-from tests.support.routes import all_routes
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
+from tests.support.http.routes import all_routes
 from tests.support.waiting import wait_until
 
 UNKEPT = {

@@ -12,7 +12,7 @@ import pytest
 
 from hetuflow_core.errors import Conflict, NotFound
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 
 def hetuflow(system: System, *arguments: str) -> str:

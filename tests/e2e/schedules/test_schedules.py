@@ -15,8 +15,8 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.resources.schedules import Schedule
 from hetuflow_core.resources.tasks import Task
 from tests.e2e.conftest import System, command_on
-from tests.support.databases import DatabaseServer
-from tests.support.processes import AGENT, HETUFLOW, Running, measured_environment, run
+from tests.support.postgres.databases import DatabaseServer
+from tests.support.processes.processes import AGENT, HETUFLOW, Running, measured_environment, run
 from tests.support.waiting import wait_until
 
 SECOND = timedelta(seconds=1)

@@ -12,7 +12,7 @@ import yaml
 
 from hetuflow_core.errors import Conflict, Invalid
 from tests.e2e.conftest import System
-from tests.support.processes import HETUFLOW, run
+from tests.support.processes.processes import HETUFLOW, run
 
 ROOT = Path(__file__).parents[3]
 

@@ -8,8 +8,8 @@ from uuid import uuid4
 
 from hetuflow_core.signatures import HEADER, verify
 from tests.e2e.conftest import System
+from tests.support.http.webserver import reply, serving_web
 from tests.support.waiting import wait_until
-from tests.support.webserver import reply, serving_web
 
 KEY = "hunter22-of-receivers"
 

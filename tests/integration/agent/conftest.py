@@ -42,11 +42,11 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.timers import Timers
-from tests.support import covered_keeper
-from tests.support.executors import host_settings
+from tests.support.agent import covered_keeper
+from tests.support.agent.executors import host_settings
 
 SPARE_FOLDERS = 4
-_PYTHON_JOBS = Path(__file__).parents[2] / "support" / "pythonjobs"
+_PYTHON_JOBS = Path(__file__).parents[2] / "support" / "agent" / "pythonjobs"
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -37,7 +37,7 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import SPARE_FOLDERS, Bench
-from tests.support.assignments import TRACEPARENT, assignment_of
+from tests.support.agent.assignments import TRACEPARENT, assignment_of
 from tests.support.waiting import wait_until_async
 
 FOR_EVER = "sleep 600"

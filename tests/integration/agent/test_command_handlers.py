@@ -19,7 +19,7 @@ from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.runtime.lifecycle import StopSwitch
 from hetuflow_core.states import AgentStatus
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 from tests.support.waiting import wait_until_async
 
 FOR_EVER = "exec sleep 600"

@@ -13,7 +13,7 @@ from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.executors import assignment_for
+from tests.support.agent.executors import assignment_for
 from tests.support.waiting import wait_until_async
 
 

@@ -21,8 +21,8 @@ from hetuflow_agent.executors.interface import Execution
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
 from hetuflow_core.errors import Invalid
-from tests.support.executors import assignment_for, claim_directory, executor_host
-from tests.support.webserver import reply, serving_web
+from tests.support.agent.executors import assignment_for, claim_directory, executor_host
+from tests.support.http.webserver import reply, serving_web
 
 LOCAL = ("127.0.0.1/32",)
 

@@ -38,7 +38,7 @@ from hetuflow_agent.processes.keeper_link import packed
 from hetuflow_agent.processes.processes import Child, Processes
 from hetuflow_core.messages import LimitMeans
 from hetuflow_core.states import InstanceStatus
-from tests.support.processes import gone
+from tests.support.processes.processes import gone
 from tests.support.waiting import wait_until, wait_until_async
 
 FOR_EVER = "exec sleep 600"

@@ -20,8 +20,8 @@ from hetuflow_core.errors import DataDirectoryUnusable, DiskFull
 from hetuflow_core.messages import Acknowledgement, Finish
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
-from tests.support.executors import assignment_for
+from tests.support.agent.assignments import assignment_of
+from tests.support.agent.executors import assignment_for
 
 WRITER = """
 import asyncio, sys
@@ -29,8 +29,8 @@ from pathlib import Path
 from hetuflow_agent.records.outbox import JournalEntry, Outbox
 from hetuflow_core.messages import Finish
 from hetuflow_core.states import InstanceStatus
-from tests.support.assignments import assignment_of
-from tests.support.executors import assignment_for
+from tests.support.agent.assignments import assignment_of
+from tests.support.agent.executors import assignment_for
 
 async def one(outbox):
     while True:

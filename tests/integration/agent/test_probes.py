@@ -14,7 +14,7 @@ from hetuflow_agent.probes.probe import Refused, ask_http, ask_tcp
 from hetuflow_core.messages import Assignment, Cancel, Probe
 from hetuflow_core.states import InstanceStatus
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 from tests.support.waiting import wait_until_async
 
 OFTEN = {"interval_ms": 50, "timeout_ms": 5_000}

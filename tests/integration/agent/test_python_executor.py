@@ -21,10 +21,10 @@ from hetuflow_agent.executors.python_calls import ThreadExecution
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.processes.command import Exit
 from hetuflow_core.errors import Invalid
-from tests.support.executors import assignment_for, claim_directory, executor_host, host_settings
+from tests.support.agent.executors import assignment_for, claim_directory, executor_host, host_settings
 from tests.support.waiting import wait_until
 
-FOLDER = Path(__file__).parents[2] / "support" / "pythonjobs"
+FOLDER = Path(__file__).parents[2] / "support" / "agent" / "pythonjobs"
 MODULE = "task_functions"
 
 

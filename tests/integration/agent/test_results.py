@@ -30,7 +30,7 @@ from hetuflow_core.messages import (
 )
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 from tests.support.waiting import wait_until_async
 
 FOR_EVER = "exec sleep 600"

@@ -14,7 +14,7 @@ from hetuflow_agent.attempt.runner import OnStop, Runner
 from hetuflow_agent.host.users import usable_users
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 from tests.support.waiting import wait_until_async
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes of other users")

@@ -20,8 +20,8 @@ from hetuflow_core.errors import Conflict
 from hetuflow_core.messages import Assignment, Cancel, ReportOutcome
 from hetuflow_core.states import InstanceStatus as Status
 from tests.integration.agent.conftest import Bench
-from tests.support.assignments import assignment_of
-from tests.support.executors import assignment_for
+from tests.support.agent.assignments import assignment_of
+from tests.support.agent.executors import assignment_for
 from tests.support.waiting import wait_until_async
 
 FOR_EVER = "exec sleep 600"

@@ -18,8 +18,8 @@ from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.agents.commands_store import CommandFilter
 from hetuflow_server.requests.principal import Principal
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
 

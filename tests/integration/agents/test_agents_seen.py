@@ -15,8 +15,8 @@ from hetuflow_server.agents import usage_store
 from hetuflow_server.agents.usage_store import SampleFilter
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.upkeep.expiry_store import delete_expired
-from tests.support.claiming_engine import Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 _SEEN = "SELECT count(*) FROM sched_agent WHERE last_seen_at > now() - interval '1 minute'"
 

@@ -14,8 +14,8 @@ from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.agents.command_delivery import CommandDelivery, PendingMessages
 from hetuflow_server.cluster.hints import Hints, agent_topic, namespace_topic
 from hetuflow_server.queue.rows import Claimed
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 
 class SetClock(SystemClock):

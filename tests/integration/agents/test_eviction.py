@@ -12,8 +12,8 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import namespace_topic
 from hetuflow_server.queue import dispatcher as dispatching_module, store as queue_store
 from hetuflow_server.queue.rows import Claimed
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 from tests.support.waiting import wait_until_async
 
 GOING_DOWN = "maintenance=now:NoExecute"

@@ -17,8 +17,8 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.agents import store as agent_store
 from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.cluster.hints import Topic, agent_topic, daemons_topic
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 
 class SetClock(SystemClock):

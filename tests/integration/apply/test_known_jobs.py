@@ -16,7 +16,7 @@ from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.queue.rows import NewInstance
 from hetuflow_server.tasks import actions as task_actions
-from tests.support.claiming_engine import Engine, engine_on
+from tests.support.queue.claiming_engine import Engine, engine_on
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Denied, Invalid
 from hetuflow_core.resources.apply import ApplyRequest, ApplyResult, FieldChange
 from hetuflow_server.requests.principal import Principal, PrincipalKind
-from tests.support.engine import WHO, Engine, put_fires
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 LIMIT = {"kind": "limit", "name": "tool:a", "max": 3}
 CALENDAR = {"kind": "calendar", "name": "closed", "dates": ["2027-01-01"]}

@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_core.resources.apply import AffectedInstances, AppliedDocument, ApplyAction, FieldChange
 from hetuflow_server.postgres.connection import Connection
-from tests.support.engine import WHO, Engine, put_fires
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 HOURLY = {"name": "hourly", "cron": "0 * * * *"}
 DAY = timedelta(days=1)

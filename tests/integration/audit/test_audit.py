@@ -24,7 +24,7 @@ from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.partitions import days_wanted
 from hetuflow_server.postgres.pipeline import Pipeline
 from hetuflow_server.requests.audit_context import AuditContext, opened
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 
 def audit_context(*, mutates: bool = True, action: str = "create_limit") -> AuditContext:

@@ -25,7 +25,7 @@ from hetuflow_server.requests.audit_context import AuditContext, opened
 from hetuflow_server.requests.idempotency import IdempotentRequest, IdempotentRequests, KeyedRequest
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists.store import TaskFilter
-from tests.support.engine import WHO, Engine, put_fires
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
 

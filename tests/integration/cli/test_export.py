@@ -15,8 +15,8 @@ from hetuflow_server.cli.export_documents import calendar_of, job_of, limit_of
 from hetuflow_server.limits.service import Limits
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.schedules.calendars.actions import CalendarActions
-from tests.support.engine import WHO, Engine
 from tests.support.job_documents import FULL
+from tests.support.queue.engine import WHO, Engine
 from tests.unit.jobfile.test_jobfile_canonical import jobs
 
 ALL: dict[str, Any] = {"namespace": None, "after": None, "limit": 500, "cap": 1000}

@@ -22,8 +22,8 @@ from hetuflow_server.cluster.namespace_load import NamespaceLoad
 from hetuflow_server.cluster.ownership import NotOwner, Ownership
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.terminate_backends import BackendTerminator
-from tests.support.roles import bind_all, register
-from tests.support.rows import AT
+from tests.support.cluster.owner_roles import bind_all, register
+from tests.support.postgres.rows import AT
 from tests.support.waiting import wait_until_async
 
 DEAD_AFTER = timedelta(seconds=8)

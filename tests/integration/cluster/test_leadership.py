@@ -21,7 +21,7 @@ from hetuflow_server.cluster.leadership import Leadership, LeaseTimes, NotLeadin
 from hetuflow_server.cluster.leadership_store import Granted, Lease, Taken, Term
 from hetuflow_server.cluster.loop_roles import while_leading
 from hetuflow_server.postgres.database import Database
-from tests.support.databases import DatabaseServer
+from tests.support.postgres.databases import DatabaseServer
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 TTL = timedelta(seconds=60)

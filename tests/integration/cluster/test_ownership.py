@@ -10,8 +10,8 @@ import pytest
 from hetuflow_server.cluster import bindings_store
 from hetuflow_server.cluster.bindings_store import Move
 from hetuflow_server.cluster.ownership import NotOwner, Ownership
-from tests.support.engine import Engine
-from tests.support.roles import bind_all, register
+from tests.support.cluster.owner_roles import bind_all, register
+from tests.support.queue.engine import Engine
 
 
 class Servers:

@@ -13,7 +13,7 @@ import pytest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.cluster.hints import head_topic, namespace_topic
 from hetuflow_server.queue import claim_transitions, dispatcher as dispatching_module, store as queue_store
-from tests.support.dispatching import BACKLOG, Bench, dispatching
+from tests.support.queue.dispatcher import BACKLOG, Bench, dispatching
 from tests.support.waiting import wait_until_async
 
 # More turns of the event loop than a round takes here, so that the news falls into every part of it.

@@ -12,7 +12,7 @@ import pytest
 
 from hetuflow_agent.keeper.fencing import TERM_AT
 from hetuflow_core.jobfile.leases import SURVIVED, outage_survived
-from tests.support.processes import clean_environment
+from tests.support.processes.processes import clean_environment
 
 # Errors end a command by an exception; turning those into exit codes is the main program's part.
 COMMAND = """

@@ -15,7 +15,7 @@ from hetuflow_server.cluster.hints import DAEMONS, Topic
 from hetuflow_server.daemons.actions import DaemonActions
 from hetuflow_server.requests.principal import Principal
 from tests.support.daemons import Kept
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 STRANGER = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
 

@@ -28,8 +28,8 @@ from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.upkeep.doctor import Doctor
 from hetuflow_server.upkeep.expiry_store import delete_gone_schedules
 from tests.support.daemons import Kept
-from tests.support.engine import WHO, Engine
-from tests.support.fleet import Fleet
+from tests.support.queue.engine import WHO, Engine
+from tests.support.queue.fleet import Fleet
 
 NEVER_LATE = {"backoff": {"delay": "100ms", "max_delay": "100ms"}}
 

@@ -18,7 +18,7 @@ from hetuflow_core.errors import DataDirectoryUnusable
 from hetuflow_server.embedded import Binaries, find_binaries
 from hetuflow_server.embedded.account import Account, choose_account
 from hetuflow_server.embedded.account_folder import reachable_binaries
-from tests.support.embedded import PROJECT, holding, quick, run_sql
+from tests.support.postgres.embedded import PROJECT, holding, quick, run_sql
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs PostgreSQL as somebody else")
 as_ordinary_user = pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -215,7 +215,7 @@ def test_what_root_writes_into_the_folder_of_a_user_stays_usable_for_that_user(r
 
 def _hold_in_own_mounts(place: Path, mount: str) -> dict[str, Any]:
     """What a holder of `place/data` reports when it sees the machine with one more mount."""
-    script = f'{mount} || exit 77; exec "$0" -m tests.support.holder "$1/data"'
+    script = f'{mount} || exit 77; exec "$0" -m tests.support.postgres.postgres_process "$1/data"'
     answer = subprocess.run(
         ["unshare", "--mount", "sh", "-c", script, sys.executable, str(place)],
         check=False,

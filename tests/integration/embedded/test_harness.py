@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.support.databases import SERVER_VARIABLE, DatabaseServer, RunDatabases
-from tests.support.embedded import holding, run_sql
-from tests.support.pristine import VACUUM_ABOVE, PristineDatabase
-from tests.support.throwaway import ABANDONED_AFTER, PREFIX, start_throwaway, sweep
+from tests.support.postgres.databases import SERVER_VARIABLE, DatabaseServer, RunDatabases
+from tests.support.postgres.embedded import holding, run_sql
+from tests.support.postgres.reset_database import VACUUM_ABOVE, PristineDatabase
+from tests.support.postgres.temporary_cluster import ABANDONED_AFTER, PREFIX, start_throwaway, sweep
 from tests.support.waiting import wait_until, wait_until_async
 
 SCHEMA = """

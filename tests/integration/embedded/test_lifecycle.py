@@ -24,7 +24,7 @@ from hetuflow_server.embedded.binaries import find_binaries, system_folders, usa
 from hetuflow_server.embedded.leftover_processes import server_processes
 from hetuflow_server.embedded.server_log import KEPT_BYTES
 from hetuflow_server.embedded.server_process import free_port
-from tests.support.embedded import holding, quick, run_sql
+from tests.support.postgres.embedded import holding, quick, run_sql
 from tests.support.waiting import wait_until, wait_until_async
 
 

@@ -27,7 +27,7 @@ from hetuflow_server.postgres.keyset import Total
 from hetuflow_server.postgres.partitions import EVENTS, GaveWay, Partitions
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.upkeep.loop import Upkeep
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 CONFINED = Principal.with_role("confined", Role.OPERATOR, "other")

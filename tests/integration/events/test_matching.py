@@ -22,8 +22,8 @@ from hetuflow_server.events.matcher import EventMatcher
 from hetuflow_server.events.matching_store import TakenEvent
 from hetuflow_server.events.service import Events
 from hetuflow_server.postgres.connection import Connection
-from tests.support.engine import WHO, Engine
-from tests.support.roles import owner_of_everything
+from tests.support.cluster.owner_roles import owner_of_everything
+from tests.support.queue.engine import WHO, Engine
 
 UPLOADED = {"name": "on-upload", "event": {"name": "file.uploaded"}}
 

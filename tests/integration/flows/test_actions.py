@@ -17,8 +17,8 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.flows.actions import FlowActions, NodeAction
 from hetuflow_server.flows.repair import FlowRepair
 from hetuflow_server.requests.principal import Principal
-from tests.support.engine import WHO, Engine, owning
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine, owning
 
 FAILED = InstanceStatus.FAILED
 EVE = Principal.with_role("eve", Role.VIEWER)

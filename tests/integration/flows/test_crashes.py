@@ -16,8 +16,8 @@ from hetuflow_server.cluster.ownership import Ownership
 from hetuflow_server.flows.repair import FlowRepair
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.queue.rows import Ending
-from tests.support.engine import WHO, Engine, owning
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine, owning
 
 
 class Killed(Exception):

@@ -14,8 +14,8 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue import transitions
 from hetuflow_server.queue.finish import FinishResult
 from hetuflow_server.queue.rows import Ending
-from tests.support.engine import WHO, Engine
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine
 
 FAILED = InstanceStatus.FAILED
 

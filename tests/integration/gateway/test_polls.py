@@ -20,8 +20,8 @@ from hetuflow_server.gateway.assignments import Assignments
 from hetuflow_server.gateway.polls import Polls
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.queue import claim_transitions
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 from tests.support.waiting import wait_until_async
 
 

@@ -20,10 +20,10 @@ from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import store as queue_store, transitions
 from hetuflow_server.queue.claim_transitions import RESERVATION
 from hetuflow_server.queue.rows import Ending
-from tests.support.claiming_engine import DEFAULT, WHO, engine_on
-from tests.support.engine import Engine as Scheduling
+from tests.support.agent.report_sink import Desk, end_of, start_of
 from tests.support.flows import Flows, work
-from tests.support.reporting import Desk, end_of, start_of
+from tests.support.queue.claiming_engine import DEFAULT, WHO, engine_on
+from tests.support.queue.engine import Engine as Scheduling
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 OK, STALE, CANCELLED = m.ReportOutcome.OK, m.ReportOutcome.STALE, m.ReportOutcome.CANCELLED

@@ -30,7 +30,7 @@ from hetuflow_server.requests.idempotency_store import KeptAnswer
 from hetuflow_server.tasks.lists import instances_store, store as task_list_store
 from hetuflow_server.tasks.stream import store as task_stream_store
 from hetuflow_server.webhooks import store as webhook_store
-from tests.support.explaining import Explaining
+from tests.support.postgres.explained_connection import Explaining
 
 # Finished tasks of the last days, with an instance each, as far as partitions know by their ids.
 _PAST = """

@@ -14,7 +14,15 @@ from hetuflow_core.errors import Denied, Invalid, NotFound, TooMany, Unauthentic
 from hetuflow_core.resources.identity import UserRequest
 from hetuflow_server.identity.logins.passwords import Passwords
 from hetuflow_server.identity.logins.sessions import UserSessions
-from tests.support.identities import PASSWORD, ROOT, SOURCE, Identities, log_in, make_user, one_server
+from tests.support.identity.identities import (
+    PASSWORD,
+    ROOT,
+    SOURCE,
+    Identities,
+    log_in,
+    make_user,
+    one_server,
+)
 
 OTHER = "another password"
 

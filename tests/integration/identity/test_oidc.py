@@ -21,8 +21,13 @@ from hetuflow_server.identity.oidc.logins import ClaimNames, OidcLogins
 from hetuflow_server.identity.oidc.provider import Client, OidcProvider
 from hetuflow_server.identity.request_rates import RequestRates
 from hetuflow_server.identity.verifiers import OidcTokens
-from tests.support.identities import PASSWORD, ROOT, SOURCE, Identities, make_user
-from tests.support.identity_provider import CLIENT_ID, CLIENT_SECRET, IdentityProvider, identity_provider
+from tests.support.identity.identities import PASSWORD, ROOT, SOURCE, Identities, make_user
+from tests.support.identity.identity_provider import (
+    CLIENT_ID,
+    CLIENT_SECRET,
+    IdentityProvider,
+    identity_provider,
+)
 
 CALLBACK = "http://127.0.0.1:1/api/v1/auth/oidc/callback"
 CLAIMED = ClaimNames(

@@ -14,7 +14,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound, TooMany, Unauthenticated
 from hetuflow_core.resources.identity import AgentTokenRequest, ApiKeyRequest, GrantRequest, UserRequest
 from hetuflow_server.identity.keys.api_keys_store import KeyFilter
-from tests.support.identities import PASSWORD, ROOT, SOURCE, Identities, log_in, make_user
+from tests.support.identity.identities import PASSWORD, ROOT, SOURCE, Identities, log_in, make_user
 
 
 async def test_a_user_is_made_granted_and_deleted(here: Identities) -> None:

@@ -21,8 +21,8 @@ from hetuflow_server.events.service import Events
 from hetuflow_server.identity.namespaces.service import Namespaces
 from hetuflow_server.schedules.generator import Generator
 from tests.support.daemons import Kept
-from tests.support.engine import WHO, Engine, leading
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine, leading
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 DEFAULT = DEFAULT_LEASE // timedelta(milliseconds=1)

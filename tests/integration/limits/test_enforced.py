@@ -20,7 +20,7 @@ from hetuflow_server.limits import store as limit_store
 from hetuflow_server.limits.store import OwnLimit
 from hetuflow_server.queue import key_sweeper, transitions
 from hetuflow_server.queue.rows import Claimed, Ending
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on, overlaps, waiting_poll
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, overlaps, waiting_poll
 from tests.support.waiting import wait_until_async
 
 FAILED, LOST = InstanceStatus.FAILED, InstanceStatus.LOST

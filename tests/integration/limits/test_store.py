@@ -18,7 +18,7 @@ from hetuflow_server.limits import store as limit_store
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue import concurrency_key_transitions, create_transitions
 from hetuflow_server.queue.rows import NewInstance
-from tests.support.rows import insert, instance_row
+from tests.support.postgres.rows import insert, instance_row
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 A, B = Scope(1, "tool:a"), Scope(1, "tool:b")

@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_core.placement import RunningJob
 from hetuflow_core.resources.tasks import RunRequest
-from tests.support.claiming_engine import Engine, engine_on, waiting_poll
+from tests.support.queue.claiming_engine import Engine, engine_on, waiting_poll
 from tests.support.waiting import wait_until_async
 
 

@@ -34,7 +34,7 @@ from hetuflow_server.postgres.partitions import (
 )
 from hetuflow_server.upkeep import expiry_store
 from hetuflow_server.upkeep.loop import Upkeep
-from tests.support.rows import insert, instance_row, task_row
+from tests.support.postgres.rows import insert, instance_row, task_row
 
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)
 DAY = timedelta(days=1)

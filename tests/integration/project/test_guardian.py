@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.support.processes import gone
+from tests.support.processes.processes import gone
 from tests.support.waiting import wait_until
 
 # A worker that is killed while a keeper runs a task for it, and another process.
@@ -15,7 +15,7 @@ import asyncio, os, signal, subprocess, sys
 from pathlib import Path
 from tests.integration.agent.test_keeper import command, pid_of, running
 from hetuflow_agent.processes.processes import Processes
-from tests.support.guardian import guard
+from tests.support.processes.guardian import guard
 
 folder = Path(sys.argv[1])
 guardian = guard(folder)

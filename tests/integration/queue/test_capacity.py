@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_core.limits import Scope
 from hetuflow_core.resources.tasks import RunRequest
-from tests.support.claiming_engine import DEFAULT, Engine, engine_on
+from tests.support.queue.claiming_engine import DEFAULT, Engine, engine_on
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hetuflow_server.queue import claim_transitions, transitions
 from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Recipient
 from hetuflow_server.upkeep.loop import Upkeep
-from tests.support.rows import insert, instance_row
+from tests.support.postgres.rows import insert, instance_row
 
 HEADS = {"namespaces": [1], "placements": [1], "priorities": [500], "quotas": [50], "without": []}
 HEADS["targets"] = [None]

@@ -18,8 +18,8 @@ from hetuflow_server.queue import claim_transitions, create_transitions, dispatc
 from hetuflow_server.queue.claim_transitions import claimed_before
 from hetuflow_server.queue.waiting_poll import Assigned, WaitingPoll
 from hetuflow_server.requests.audit_context import AuditContext, opened
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
+from tests.support.queue.fleet import Fleet
 from tests.support.waiting import wait_until_async
 
 _PATIENCE = 30.0

@@ -17,7 +17,7 @@ from hetuflow_server.cluster.hints import head_topic, namespace_topic
 from hetuflow_server.queue import store as queue_store
 from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.waiting_poll import WaitingPoll
-from tests.support.dispatching import Bench, dispatching
+from tests.support.queue.dispatcher import Bench, dispatching
 from tests.support.waiting import wait_until_async
 
 

@@ -41,7 +41,7 @@ from hetuflow_server.queue.rows import Ending
 from hetuflow_server.queue.tasks_store import LockedTask
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.actions import TaskActions
-from tests.support.roles import owner_of_everything
+from tests.support.cluster.owner_roles import owner_of_everything
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 WHO = Principal.with_role("test", Role.ADMIN)

@@ -26,7 +26,7 @@ from hetuflow_server.queue import (
     transitions,
 )
 from hetuflow_server.queue.rows import Ending, TaskChange
-from tests.support.claiming_engine import engine_on
+from tests.support.queue.claiming_engine import engine_on
 
 ROWS = 20
 _PARAMETER = re.compile(r"%\((\w+)\)s")

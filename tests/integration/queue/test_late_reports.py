@@ -14,8 +14,8 @@ from hetuflow_core import ids, messages as m
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue import late_reports_store
 from hetuflow_server.queue.late_reports_store import LateReport
-from tests.support.claiming_engine import DEFAULT, engine_on
-from tests.support.reporting import Desk, end_of
+from tests.support.agent.report_sink import Desk, end_of
+from tests.support.queue.claiming_engine import DEFAULT, engine_on
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 OK, STALE = m.ReportOutcome.OK, m.ReportOutcome.STALE

@@ -22,8 +22,8 @@ from hetuflow_server.queue import transitions
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.queue.finish import Finisher, FinishResult
 from hetuflow_server.queue.rows import Ending
-from tests.support.engine import WHO, Engine
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine
 from tests.support.waiting import wait_until_async, waits_for_lock
 
 Verb = Callable[[Finisher, Connection, Ending], Awaitable[FinishResult]]

@@ -12,7 +12,7 @@ import pytest
 
 from hetuflow_server.queue import claim_transitions, live_transitions, store as queue_store, transitions
 from hetuflow_server.queue.fairness import Head
-from tests.support.explaining import Explaining
+from tests.support.postgres.explained_connection import Explaining
 
 FREE, BOUND_TO, SOON = Head(1, 1, 500), UUID(int=7), timedelta(seconds=2)
 # Of the class that is claimed: due, due tomorrow, held back; of another class, of another namespace; bound to

@@ -18,8 +18,9 @@ from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import dispatcher as dispatching_module, store as queue_store, transitions
 from hetuflow_server.queue.rescuer import Rescuer
 from hetuflow_server.queue.rows import Ending
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
-from tests.support.rescuing import (
+from tests.support.cluster.owner_roles import bind_all, owner_of_everything, register
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
+from tests.support.queue.expired_claims import (
     JUST_OVER,
     another_namespace,
     nobody_looked_for,
@@ -28,7 +29,6 @@ from tests.support.rescuing import (
     status_of,
     write,
 )
-from tests.support.roles import bind_all, owner_of_everything, register
 from tests.support.waiting import wait_until_async
 
 

@@ -13,8 +13,9 @@ from hetuflow_server.queue import store as queue_store
 from hetuflow_server.queue.rescuer import Rescuer
 from hetuflow_server.queue.rows import Claimed
 from hetuflow_server.queue.store import RescueLook
-from tests.support.claiming_engine import DEFAULT, Engine, engine_on
-from tests.support.rescuing import (
+from tests.support.cluster.owner_roles import owner_of_everything
+from tests.support.queue.claiming_engine import DEFAULT, Engine, engine_on
+from tests.support.queue.expired_claims import (
     JUST_OVER,
     another_namespace,
     nobody_looked_for,
@@ -24,7 +25,6 @@ from tests.support.rescuing import (
     status_of,
     write,
 )
-from tests.support.roles import owner_of_everything
 
 RUNNING, LOST = ("running", None), ("lost", "lease_expired")
 

@@ -13,8 +13,8 @@ from hetuflow_core import ids
 from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import agent_topic
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 FAILED, LOST, TIMED_OUT = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.TIMED_OUT
 AGAIN: dict[str, Any] = {"retry": {"max_attempts": 3, "delay": "0s"}}

@@ -29,7 +29,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue import transitions
 from hetuflow_server.queue.rows import Claimed, Ending
 from hetuflow_server.upkeep import consistency_store
-from tests.support.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
+from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
 from tests.support.waiting import wait_until_async
 
 T = TypeVar("T")

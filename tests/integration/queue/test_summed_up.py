@@ -15,7 +15,7 @@ from hetuflow_server.postgres.database import Lane
 from hetuflow_server.queue import claim_transitions, transitions
 from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Claimed, Ending, Recipient, Succeeded
-from tests.support.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
 
 
 @pytest.fixture

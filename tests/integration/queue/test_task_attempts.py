@@ -24,8 +24,8 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import instances_store as store
 from hetuflow_server.tasks.lists.service import TaskLists
 from hetuflow_server.tasks.lists.store import Scope, TaskFilter, TaskListQuery
-from tests.support.engine import WHO, Engine
-from tests.support.explaining import Explaining
+from tests.support.postgres.explained_connection import Explaining
+from tests.support.queue.engine import WHO, Engine
 
 STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
 RETRY = {"retry": {"max_attempts": 3, "delay": "10s"}}

@@ -21,7 +21,7 @@ from hetuflow_server.requests.idempotency import IdempotentRequest, IdempotentRe
 from hetuflow_server.requests.idempotency_store import KeptAnswer
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.upkeep import expiry_store
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 ANSWER = (201, [("content-type", "application/json"), ("etag", '"1"')], b'{"max": 1}')
 ME = UUID(int=7)

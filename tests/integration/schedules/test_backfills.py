@@ -20,7 +20,7 @@ from hetuflow_server.queue.rows import Ending
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
 from hetuflow_server.schedules.overlap.staging import Staging
-from tests.support.engine import WHO, Engine, owning
+from tests.support.queue.engine import WHO, Engine, owning
 
 DAILY = {"name": "daily", "cron": "0 2 * * *", "params": {"who": "schedule"}}
 FROM, TO = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 10, 23, tzinfo=UTC)

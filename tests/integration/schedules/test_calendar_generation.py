@@ -10,7 +10,7 @@ import pytest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.schedules.calendars.actions import CalendarActions
 from hetuflow_server.schedules.generator import Generator
-from tests.support.engine import WHO, Engine, leading
+from tests.support.queue.engine import WHO, Engine, leading
 
 EVERY_DAY = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
 NEVER: dict[str, Any] = {"weekdays": None, "dates": ["2001-01-01"]}

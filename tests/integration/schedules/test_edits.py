@@ -13,7 +13,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_server.requests.principal import Principal
-from tests.support.engine import WHO, Engine, put_fires
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 MINUTELY = {"name": "minutely", "every": "1m"}
 NIGHTLY = {"name": "nightly", "cron": "0 2 * * *", "timezone": "Europe/Berlin", "overlap": "skip"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hetuflow_server.upkeep.expiry_store import delete_expired, delete_gone_schedules
-from tests.support.engine import WHO, Engine, put_fires
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 DAY = timedelta(days=1)
 

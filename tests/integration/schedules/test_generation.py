@@ -21,8 +21,8 @@ from hetuflow_server.schedules.fire_planner import DueFires, FirePlan, FirePlann
 from hetuflow_server.schedules.generator import Create, Generator
 from hetuflow_server.schedules.stored_specs import StoredSpecs
 from hetuflow_server.schedules.transitions import AlreadyThere
-from tests.support.engine import LEADER, WHO, Engine, leading
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import LEADER, WHO, Engine, leading
 
 SECONDLY = {"name": "secondly", "every": "1s"}
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)

@@ -18,7 +18,7 @@ from hetuflow_server.cluster.ownership import NotOwner
 from hetuflow_server.queue.rows import Ending
 from hetuflow_server.schedules.overlap import store, transitions as overlap_transitions
 from hetuflow_server.schedules.overlap.staging import Staging
-from tests.support.engine import WHO, Engine, Made, owning, put_fires
+from tests.support.queue.engine import WHO, Engine, Made, owning, put_fires
 from tests.support.waiting import wait_until_async
 
 EVERY = {"name": "it", "every": "1h"}

@@ -10,8 +10,8 @@ from msgspec import structs
 from hetuflow_core.errors import Invalid
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.postgres.database import Lane
-from tests.support.engine import Engine
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import Engine
 
 
 def after(*jobs: str, on: str = "succeeded", **keys: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from tests.support.rows import AT, insert, instance_row, task_row
+from tests.support.postgres.rows import AT, insert, instance_row, task_row
 
 
 @pytest.fixture

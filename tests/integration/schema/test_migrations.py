@@ -25,8 +25,8 @@ from hetuflow_server.postgres.partitions import TASKS, Partitions
 from hetuflow_server.postgres.revisions import known_revisions, migrations_directory
 from hetuflow_server.schema import migrate
 from hetuflow_server.schema.tables import metadata
-from tests.support.catalog import describe
-from tests.support.claiming_engine import engine_on
+from tests.support.postgres.catalog import describe
+from tests.support.queue.claiming_engine import engine_on
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[3]

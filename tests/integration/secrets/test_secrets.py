@@ -20,7 +20,7 @@ from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import Secrets
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 OLD, NEW = "o" * 40, "n" * 40
 VALUE, LATER = "hunter22-first", "hunter22-second"

@@ -18,9 +18,9 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.status import store
 from hetuflow_server.status.service import Overview
 from hetuflow_server.upkeep.expiry_store import delete_expired
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.explaining import Explaining
-from tests.support.fleet import Fleet
+from tests.support.postgres.explained_connection import Explaining
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.fleet import Fleet
 
 FAILED = InstanceStatus.FAILED
 STRANGER = Principal.with_role("stranger", Role.ADMIN, "elsewhere")

@@ -20,10 +20,10 @@ from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.explain.service import TaskExplanations
-from tests.support.claiming_engine import WHO, Engine, engine_on
-from tests.support.engine import Engine as Scheduling, put_fires
-from tests.support.fleet import Fleet
 from tests.support.flows import Flows, work
+from tests.support.queue.claiming_engine import WHO, Engine, engine_on
+from tests.support.queue.engine import Engine as Scheduling, put_fires
+from tests.support.queue.fleet import Fleet
 
 FAILED, LOST = InstanceStatus.FAILED, InstanceStatus.LOST
 VIEWER = Principal.with_role("viewer", Role.VIEWER, "default")

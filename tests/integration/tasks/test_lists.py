@@ -23,8 +23,8 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import store
 from hetuflow_server.tasks.lists.service import Place, TaskLists
 from hetuflow_server.tasks.lists.store import TaskFilter, TaskListQuery
-from tests.support.engine import WHO, Engine
-from tests.support.explaining import Explaining
+from tests.support.postgres.explained_connection import Explaining
+from tests.support.queue.engine import WHO, Engine
 
 NOW = datetime.now(UTC)
 STATUSES = ["succeeded", "failed", "pending", "running", "waiting_retry"]

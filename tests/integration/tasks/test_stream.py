@@ -21,7 +21,7 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.stream import service as task_stream_service
 from hetuflow_server.tasks.stream.service import Changed, Opened, Position, Recording, TaskStream
 from hetuflow_server.upkeep import expiry_store
-from tests.support.engine import WHO, Engine
+from tests.support.queue.engine import WHO, Engine
 
 STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
 

@@ -22,8 +22,8 @@ from hetuflow_server.upkeep import consistency_store
 from hetuflow_server.upkeep.doctor import Doctor
 from hetuflow_server.webhooks.on_task_end import WebhooksOnTaskEnd
 from hetuflow_server.webhooks.service import Webhooks
-from tests.support.engine import WHO, Engine, put_fires
 from tests.support.flows import Flows, work
+from tests.support.queue.engine import WHO, Engine, put_fires
 
 KEYRING = Keyring(["k" * 40])
 

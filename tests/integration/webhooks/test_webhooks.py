@@ -28,8 +28,8 @@ from hetuflow_server.webhooks.delivery import WebhookClient
 from hetuflow_server.webhooks.on_task_end import WebhooksOnTaskEnd
 from hetuflow_server.webhooks.sender import WebhookSender
 from hetuflow_server.webhooks.service import Webhooks
-from tests.support.engine import WHO, Engine
-from tests.support.webserver import WebServer, reply, serving_web
+from tests.support.http.webserver import WebServer, reply, serving_web
+from tests.support.queue.engine import WHO, Engine
 
 SECRET = "hunter22-of-hooks"
 

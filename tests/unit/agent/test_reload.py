@@ -17,7 +17,7 @@ from hetuflow_agent.reload import LIVE, SettingsReload, weigh
 from hetuflow_agent.settings import AgentSettings
 from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.config.log_section import LogSettings
-from tests.support.executors import host_settings
+from tests.support.agent.executors import host_settings
 
 GUIDE = Path(__file__).parents[3] / "docs/guide/agents.md"
 

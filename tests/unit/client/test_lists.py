@@ -11,7 +11,7 @@ import pytest
 
 from hetuflow_core.client import AsyncHetuflow, Hetuflow
 from hetuflow_core.client.exchange import Send
-from tests.support.routes import usual_document
+from tests.support.http.routes import usual_document
 from tests.unit.client.plan_script import good
 
 PREFIX = "/api/v1"

@@ -16,7 +16,7 @@ from hetuflow_core.client.task_handles import result_of
 from hetuflow_core.client.testing import context_for_tests, run_task
 from hetuflow_core.errors import Invalid, NotFound, TaskFailed
 from hetuflow_core.resources.tasks import TaskDetail
-from tests.support.pythonjobs import task_functions
+from tests.support.agent.pythonjobs import task_functions
 
 NOW = datetime(2026, 7, 1, tzinfo=UTC)
 

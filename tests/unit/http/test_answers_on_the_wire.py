@@ -16,7 +16,7 @@ from hetuflow_core.access.permissions import Permission
 from hetuflow_core.errors import ConfigInvalid
 from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.compression import compressing
-from tests.support.routes import rest_application
+from tests.support.http.routes import rest_application
 
 LONG = {"text": "all work and no play " * 500}
 ORIGIN = "https://dashboard.example.com"

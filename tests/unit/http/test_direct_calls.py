@@ -13,7 +13,7 @@ from hetuflow_core.errors import TooLarge
 from hetuflow_server.http.connections import HttpConnection, connections_with
 from hetuflow_server.http.direct_calls import DirectAnswer, Exchange
 from tests.support.garbage import garbage_of
-from tests.support.transports import Written
+from tests.support.http.transports import Written
 
 MOST = 200_000
 

@@ -11,7 +11,7 @@ import pytest
 from hetuflow_server.http import examples
 from hetuflow_server.http.openapi import TAGS, _answers, document_of
 from hetuflow_server.http.problems import Problem
-from tests.support.routes import usual_application, usual_document
+from tests.support.http.routes import usual_application, usual_document
 
 APP = usual_application()
 DOCUMENT = usual_document()

@@ -10,7 +10,7 @@ from uvicorn.server import ServerState
 
 from hetuflow_server.http.connections import HttpConnection
 from hetuflow_server.http.write_coalescing import JoiningTransport
-from tests.support.transports import Written
+from tests.support.http.transports import Written
 from tests.support.waiting import wait_until_async
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from hetuflow_core.access.permissions import ROLE_PERMISSIONS, Permission
 from hetuflow_core.access.roles import Role
 from hetuflow_server.http.authorization import RouteAccess
-from tests.support.routes import Route, all_routes
+from tests.support.http.routes import Route, all_routes
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/api.md").read_text(encoding="utf-8")
 # To plan they need less than to do it, and the page says so.

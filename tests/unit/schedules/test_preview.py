@@ -8,7 +8,7 @@ from uuid import UUID
 
 from hetuflow_core.schedule import DailyBlackout, ScheduleSpec, upcoming
 from hetuflow_core.schedule.preview import preview
-from tests.support.processes import clean_environment, run
+from tests.support.processes.processes import clean_environment, run
 
 ID = UUID(int=1)
 START = datetime(2026, 1, 1, 21, 59, tzinfo=UTC)

@@ -15,7 +15,7 @@ from hetuflow_core.jobfile.readers.calendars import CALENDAR_KEYS
 from hetuflow_core.jobfile.readers.schedules import SCHEDULE_KEYS
 from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS
 from hetuflow_core.schedule import Dst, Fold, Gap, Overlap, cron_occurrences
-from tests.support.processes import HETUFLOW, clean_environment, run
+from tests.support.processes.processes import HETUFLOW, clean_environment, run
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/schedules.md").read_text(encoding="utf-8")
 

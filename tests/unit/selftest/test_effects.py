@@ -9,7 +9,7 @@ import pytest
 
 from hetuflow_selftest.nemesis.faults import FAULTS
 from hetuflow_selftest.oracle.verdict import Outcome
-from tests.support.histories import (
+from tests.support.selftest.histories import (
     FIRST,
     OFFSET,
     SECOND,

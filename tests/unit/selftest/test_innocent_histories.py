@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hetuflow_selftest.oracle.verdict import Anomaly, Outcome, judged
-from tests.support.histories import (
+from tests.support.selftest.histories import (
     EXCLUSIVE,
     FIRST,
     SCHEDULE,

@@ -12,9 +12,9 @@ from hetuflow_core.ids import task_of_schedule
 from hetuflow_selftest.oracle.calendar import fires
 from hetuflow_selftest.oracle.ids import scheduled_task
 from hetuflow_selftest.oracle.verdict import Outcome, overall
-from tests.support.bad_histories import ALSO, PLANTED, somebody_heard_of_is_lost
-from tests.support.hidden_faults import HIDDEN
-from tests.support.histories import (
+from tests.support.selftest.bad_histories import ALSO, PLANTED, somebody_heard_of_is_lost
+from tests.support.selftest.hidden_faults import HIDDEN
+from tests.support.selftest.histories import (
     OFFSET,
     SCHEDULE,
     Written,

@@ -25,7 +25,7 @@ from hetuflow_core.messages import (
     InputFile,
     StoreArtifact,
 )
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 LARGE = bytes(range(256)) * 5_000
 

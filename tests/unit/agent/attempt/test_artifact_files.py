@@ -17,7 +17,7 @@ from hetuflow_agent.attempt.artifacts import ArtifactCarrier, ArtifactFault, Fou
 from hetuflow_agent.gateway import Session
 from hetuflow_core.artifact_paths import is_pattern, path_fault
 from hetuflow_core.messages import ArtifactFetched, ArtifactSource, FetchArtifact, InputFile
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 
 @pytest.mark.parametrize("path", ["a", "a/b.txt", "*.csv", "**/x", ".hidden", "späce name"])

@@ -25,7 +25,7 @@ from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
 from hetuflow_core.errors import Denied
 from hetuflow_core.messages import DeliveredSecret, FetchSecrets, RunSpec, SecretPlace, SecretsFetched
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 
 def test_each_value_goes_to_its_place() -> None:

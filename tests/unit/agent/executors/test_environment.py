@@ -5,7 +5,7 @@ from uuid import UUID
 
 from hetuflow_agent.executors.environment import base_environment, task_environment
 from hetuflow_agent.folders.workdir import ClaimDirectory
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 AGENT = {
     "PATH": "/opt/bin:/bin",

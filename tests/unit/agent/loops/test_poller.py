@@ -19,7 +19,7 @@ from hetuflow_core.messages import Cancel, Command, Poll, Polled
 from hetuflow_core.placement import Resources, RunningJob
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.runtime.timers import Timers
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 
 class Wire:

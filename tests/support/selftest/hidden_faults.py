@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hetuflow_selftest.oracle.ids import scheduled_task
-from tests.support.histories import (
+from tests.support.selftest.histories import (
     EXCLUSIVE,
     FIRST,
     OFFSET,

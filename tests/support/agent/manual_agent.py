@@ -12,7 +12,7 @@ import msgspec
 
 from hetuflow_core import messages as m
 from hetuflow_core.states import InstanceStatus
-from tests.support.unencrypted import UNENCRYPTED
+from tests.support.http.plain_http import UNENCRYPTED
 
 P = TypeVar("P")
 

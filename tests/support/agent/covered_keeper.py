@@ -23,7 +23,7 @@ def main(config: str, *arguments: str) -> int:
     os.environ[CONFIG] = config
     coverage.process_startup()
     # After that, or nobody would see what it defines.
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     from hetuflow_agent.keeper.service import main as keep  # noqa: PLC0415  see above
 
     return keep(arguments)

@@ -16,7 +16,7 @@ from psycopg import sql
 
 from hetuflow_core.errors import HetuflowError
 from hetuflow_server.embedded import EmbeddedPostgres
-from tests.support.throwaway import bases, start_throwaway, sweep
+from tests.support.postgres.temporary_cluster import bases, start_throwaway, sweep
 
 SERVER_VARIABLE = "HETUFLOW_TEST_DATABASE_URL"
 

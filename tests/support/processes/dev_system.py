@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.processes import HETUFLOW, Running, clean_environment
+from tests.support.processes.processes import HETUFLOW, Running, clean_environment
 from tests.support.waiting import wait_until
 
 

@@ -18,10 +18,10 @@ import pytest
 
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.embedded.leftover_processes import server_processes
-from tests.support.throwaway import SETTINGS, bases
+from tests.support.postgres.temporary_cluster import SETTINGS, bases
 from tests.support.waiting import wait_until
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 
 
 def quick(data_dir: Path, **options: Any) -> EmbeddedPostgres:
@@ -60,7 +60,7 @@ class Holder:
 @contextmanager
 def holding(data_dir: Path, *options: str) -> Iterator[Holder]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.holder", str(data_dir), *options],
+        [sys.executable, "-m", "tests.support.postgres.postgres_process", str(data_dir), *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -34,7 +34,7 @@ time.time_ns = lambda: NANOSECONDS() + int(OFF * 1e9)
 dt.datetime = ShiftedDatetime  # type: ignore[misc]  # a stand-in
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     from hetuflow_agent.cli import main
 
     sys.exit(main())

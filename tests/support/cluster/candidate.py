@@ -26,10 +26,10 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.cluster.leadership import Leadership, LeaseTimes, NotLeading
 from hetuflow_server.cluster.leadership_store import Lease, Term
 from hetuflow_server.postgres.database import Connection, Database
-from tests.support.processes import clean_environment
+from tests.support.processes.processes import clean_environment
 from tests.support.waiting import wait_until
 
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 WITNESS = "CREATE TABLE witness (epoch bigint NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())"
 # What a leader wrote after the next one's term had begun; the fence is there to make this empty.
 LATE_WRITES = """
@@ -48,7 +48,7 @@ class Candidate:
     def __init__(self, url: str, holder: UUID, ttl: float) -> None:
         self.holder = holder
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.leading", url, str(holder), str(ttl)],
+            [sys.executable, "-m", "tests.support.cluster.candidate", url, str(holder), str(ttl)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

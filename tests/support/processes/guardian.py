@@ -28,10 +28,10 @@ def guard(folder: Path) -> subprocess.Popen[bytes]:
     mark = uuid4().hex
     environment = {name: value for name, value in os.environ.items() if name != _MARK}
     guardian = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.guardian", mark, str(folder)],
+        [sys.executable, "-m", "tests.support.processes.guardian", mark, str(folder)],
         stdin=subprocess.PIPE,
         env=environment,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         start_new_session=True,
     )
     os.environ[_MARK] = mark

@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from joserfc import jwt
 from joserfc.jwk import KeySet, RSAKey
 
-from tests.support.webserver import WebServer, reply, serving_web
+from tests.support.http.webserver import WebServer, reply, serving_web
 
 CLIENT_ID, CLIENT_SECRET = "hetuflow-test", "of-the-client"
 

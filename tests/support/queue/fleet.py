@@ -13,7 +13,7 @@ from hetuflow_server.gateway import polls
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.queue.rows import Claimed
 from hetuflow_server.queue.waiting_poll import WaitingPoll
-from tests.support.claiming_engine import DEFAULT, Engine
+from tests.support.queue.claiming_engine import DEFAULT, Engine
 
 
 class Fleet:

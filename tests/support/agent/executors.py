@@ -12,7 +12,7 @@ from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.settings import HostSettings
 from hetuflow_core.messages import Assignment, RunSpec
 from hetuflow_core.runtime.config.keys import SecretText
-from tests.support.assignments import assignment_of
+from tests.support.agent.assignments import assignment_of
 
 
 def host_settings(data_dir: Path, **settings: Any) -> HostSettings:

@@ -12,8 +12,8 @@ from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.cluster.hints import Topic
 from hetuflow_server.gateway.reports import Reports
 from hetuflow_server.queue.rows import Claimed
-from tests.support.claiming_engine import Engine
-from tests.support.fleet import Fleet
+from tests.support.queue.claiming_engine import Engine
+from tests.support.queue.fleet import Fleet
 
 
 class Desk:

@@ -9,8 +9,8 @@ from uuid import UUID, uuid4
 
 from hetuflow_core.resources.tasks import TaskDetail
 from tests.e2e.conftest import System
-from tests.support.keepers import end_keeper
-from tests.support.processes import AGENT, Running, clean_environment
+from tests.support.agent.keepers import end_keeper
+from tests.support.processes.processes import AGENT, Running, clean_environment
 from tests.support.waiting import wait_until
 
 

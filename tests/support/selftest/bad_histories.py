@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hetuflow_selftest.oracle.ids import scheduled_task
-from tests.support.histories import (
+from tests.support.selftest.histories import (
     EXCLUSIVE,
     FIRST,
     OFFSET,

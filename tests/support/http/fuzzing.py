@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from tests.support.processes import clean_environment, run
+from tests.support.processes.processes import clean_environment, run
 
 # An answer may refuse; it may not be an error of the server's, nor one the document does not know of.
 CHECKS = (

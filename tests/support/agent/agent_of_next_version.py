@@ -8,7 +8,7 @@ from pathlib import Path
 VERSION = "999.0"
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     import hetuflow_core
 
     # Before anything else is imported that asks for it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from hetuflow_server.queue.rows import Claimed
-from tests.support.claiming_engine import Engine
+from tests.support.queue.claiming_engine import Engine
 
 # As an expression of SQL.
 JUST_OVER = "clock_timestamp() - interval '1 s'"

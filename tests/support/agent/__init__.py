@@ -1,0 +1,1 @@
+"""Agents under test: their hosts, keepers, assignments and connections."""

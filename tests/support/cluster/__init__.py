@@ -1,0 +1,1 @@
+"""Roles of servers in tests."""

@@ -1,0 +1,1 @@
+"""HTTP for tests: routes, web servers, certificates."""

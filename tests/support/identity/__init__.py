@@ -1,0 +1,1 @@
+"""Users, keys and an identity provider."""

@@ -1,0 +1,1 @@
+"""PostgreSQL for tests: clusters, databases, rows and plans."""

@@ -1,0 +1,1 @@
+"""Processes that tests start, watch and end."""

@@ -1,0 +1,1 @@
+"""The queue without a server: services, agents and claims."""

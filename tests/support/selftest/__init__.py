@@ -1,0 +1,1 @@
+"""Histories of a self-test, correct and with planted faults."""
