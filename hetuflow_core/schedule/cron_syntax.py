@@ -1,4 +1,4 @@
-"""Cron expressions as people write them, to the sets of numbers they mean; every fault names its field.
+"""Parse cron expressions into the sets of numbers they select; every error names the faulty field.
 
     [second] minute hour day-of-month month day-of-week
 
@@ -6,6 +6,11 @@ Fields take `*`, numbers, names (JAN, MON), ranges `a-b` (also over the end: FRI
 and `a/n`, and lists of these. Days of the month also take `L` (the last), `LW` (the last of Monday to Friday)
 and `15W` (the one of Monday to Friday that is nearest to the 15th, in the same month); days of the week also
 take `FRI#2` (the second Friday) and `FRIL` or `L5` (the last one). `?` is `*` in either. Sunday is 0 and 7.
+
+croniter expands each item. Before that, this module rewrites the item to a form that croniter cannot
+misread: croniter 6 turns `5-5` into every value, wraps `59/52` around, and miscounts steps of ranges that
+wrap around. Forms that croniter accepts but that have no meaning here (`R`, `H`, a year, steps larger than
+the field) are refused first.
 """
 
 from __future__ import annotations
@@ -31,7 +36,6 @@ LAST: Final = 0
 """Stands for the last one where days are counted from 1: `L` is day 0, `FRIL` the 0th Friday."""
 
 _LONGEST: Final = 1000
-_MOST_DIGITS: Final = 4
 _SHOWN: Final = 64
 _PARSED: Final = 8192
 _MONTH_LENGTHS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -44,13 +48,20 @@ _MOST_OF_A_WEEKDAY: Final = 5
 @dataclass(frozen=True, slots=True)
 class _Field:
     name: str
+    # Position in the fields that croniter returns: it puts seconds last.
+    index: int
     low: int
     high: int
     names: tuple[str, ...] = ()
     first_name: int = 0
 
+    @property
+    def size(self) -> int:
+        """How many values the field has. Sunday is one day, although it has two numbers."""
+        return self.high - self.low + 1 - (self is _WEEKDAY)
+
     def number(self, text: str) -> int:
-        if text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS:
+        if text.isascii() and text.isdigit():
             value = int(text)
         elif text.lower() in self.names:
             value = self.names.index(text.lower()) + self.first_name
@@ -58,22 +69,22 @@ class _Field:
             example = f", or a name such as {self.names[0].upper()}" if self.names else ""
             raise _fault(self, f'"{text[:_SHOWN]}" is not a number{example}')
         if not self.low <= value <= self.high:
-            raise _fault(self, f"{value} is not between {self.low} and {self.high}")
+            raise _fault(self, f"{text[:_SHOWN]} is not between {self.low} and {self.high}")
         return value
 
 
 _MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _WEEKDAYS: Final = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
-_SECOND: Final = _Field("second", 0, 59)
-_MINUTE: Final = _Field("minute", 0, 59)
-_HOUR: Final = _Field("hour", 0, 23)
-_DAY: Final = _Field("day of month", 1, 31)
-_MONTH: Final = _Field("month", 1, 12, _MONTHS, 1)
-_WEEKDAY: Final = _Field("day of week", 0, 7, _WEEKDAYS)
+_SECOND: Final = _Field("second", 5, 0, 59)
+_MINUTE: Final = _Field("minute", 0, 0, 59)
+_HOUR: Final = _Field("hour", 1, 0, 23)
+_DAY: Final = _Field("day of month", 2, 1, 31)
+_MONTH: Final = _Field("month", 3, 1, 12, _MONTHS, 1)
+_WEEKDAY: Final = _Field("day of week", 4, 0, 7, _WEEKDAYS)
 
-_NEAREST: Final = re.compile(r"(\d{1,4})w", re.IGNORECASE)
-_NTH: Final = re.compile(r"([a-z]+|\d{1,4})#(\d{1,4})", re.IGNORECASE)
-_LAST_WEEKDAY: Final = re.compile(r"l(\d{1,4})|(\d{1,4}|[a-z]{3})l", re.IGNORECASE)
+_NEAREST: Final = re.compile(r"([0-9]+)w", re.IGNORECASE)
+_NTH: Final = re.compile(r"([a-z]+|[0-9]+)#([0-9]+)", re.IGNORECASE)
+_LAST_WEEKDAY: Final = re.compile(r"l([0-9]+)|([0-9]+|[a-z]{3})l", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # each is parsed once, and a cheap key of what is kept
@@ -151,30 +162,49 @@ def _numbers(field: _Field, text: str) -> frozenset[int]:
     return frozenset(number for item in text.split(",") for number in _item(field, item))
 
 
-def _item(field: _Field, item: str) -> list[int]:
-    """One item of a list: `*`, `5`, `5-10`, each perhaps with `/n`."""
+def _item(field: _Field, item: str) -> tuple[int, ...]:
+    """Return the values of one item of a list: `*`, `5`, `5-10`, each optionally with `/n`."""
     span, slash, step_text = item.partition("/")
     if not item:
         raise _fault(field, "there is nothing between two commas or at an end")
     step = 1
     if slash:
-        if not (
-            step_text.isascii() and step_text.isdigit() and 0 < int(step_text[:_MOST_DIGITS]) <= field.high
-        ):
-            raise _fault(field, f'"{step_text[:_SHOWN]}" is no step between 1 and {field.high}')
-        step = int(step_text[:_MOST_DIGITS])
-    top = field.high - (field is _WEEKDAY)  # Sunday is one day, although it has two numbers
+        if not (step_text.isascii() and step_text.isdigit() and 0 < int(step_text) <= field.high):
+            raise _fault(field, f'"{step_text[:_SHOWN]}" is not a step between 1 and {field.high}')
+        step = int(step_text)
+    top = field.low + field.size - 1
     if span == "*":
-        return list(range(field.low, top + 1, step))
+        return _expand(field, field.low, top, step)
     low_text, dash, high_text = span.partition("-")
     low = field.number(low_text)
     if not dash:
-        return list(range(low, max(low, top) + 1, step)) if slash else [low]
+        return _expand(field, low, max(low, top) if slash else low, step)
     high = field.number(high_text)
-    if low > high:  # over the end and on from the beginning: FRI-MON, 22-2
-        high += top - field.low + 1
-    size = top - field.low + 1
-    return [number if number <= field.high else number - size for number in range(low, high + 1, step)]
+    if low > high:  # wraps around: FRI-MON, 22-2
+        high += field.size
+    return _expand(field, low, high, step)
+
+
+@lru_cache(maxsize=_PARSED)  # croniter takes 60 µs for an item, and most expressions share their items
+def _expand(field: _Field, low: int, high: int, step: int) -> tuple[int, ...]:
+    """Expand a range by croniter. A range that passes the end of the field becomes one range per round."""
+    from croniter import CroniterError, croniter  # noqa: PLC0415 (slow to load, and few commands need it)
+
+    values: list[int] = []
+    while low <= high:
+        passed = (low - field.low) // field.size * field.size
+        top = min(high, passed + field.low + field.size - 1)
+        first, last = low - passed, top - passed
+        fields = ["*"] * 6
+        fields[(field.index + 1) % 6] = f"{first}-{last}/{step}" if first + step <= last else str(first)
+        try:
+            expanded = croniter.expand(" ".join(fields), second_at_beginning=True)[0][field.index]
+        except CroniterError as error:
+            raise _fault(field, f"{error}") from error
+        # croniter shortens a full field to `*`.
+        values += range(first, last + 1) if expanded == ["*"] else map(int, expanded)
+        low += (top - low) // step * step + step
+    return tuple(values)
 
 
 def _days(text: str) -> MonthDays | None:

@@ -34,6 +34,17 @@ def fires(cron: str, count: int, after: datetime = START) -> list[str]:
         ("0 0 * * 7", ["2026-01-04 00:00:00", "2026-01-11 00:00:00"]),
         ("0 0 * * 5-7", ["2026-01-02 00:00:00", "2026-01-03 00:00:00", "2026-01-04 00:00:00"]),
         ("0 0 1 JAN,jul *", ["2026-07-01 00:00:00", "2027-01-01 00:00:00"]),
+        ("*/00010 * * * *", ["2026-01-01 00:10:00", "2026-01-01 00:20:00", "2026-01-01 00:30:00"]),
+        ("00010 * * * *", ["2026-01-01 00:10:00", "2026-01-01 01:10:00"]),
+        ("59/52 * * * *", ["2026-01-01 00:59:00", "2026-01-01 01:59:00"]),
+        ("0 0 28-10/13 * *", ["2026-01-10 00:00:00", "2026-01-28 00:00:00", "2026-02-10 00:00:00"]),
+        ("0 0 1 jul-3/4 *", ["2026-03-01 00:00:00", "2026-07-01 00:00:00", "2026-11-01 00:00:00"]),
+        ("0 0 * * 0-7", ["2026-01-02 00:00:00", "2026-01-03 00:00:00"]),
+        ("0 0 * * 1-7/3", ["2026-01-04 00:00:00", "2026-01-05 00:00:00", "2026-01-08 00:00:00"]),
+        ("0 0 * * 7-2", ["2026-01-04 00:00:00", "2026-01-05 00:00:00", "2026-01-06 00:00:00"]),
+        ("0 0 * * fri#2,mon", ["2026-01-05 00:00:00", "2026-01-09 00:00:00", "2026-01-12 00:00:00"]),
+        ("0 0 * * fri,fri#2", ["2026-01-02 00:00:00", "2026-01-09 00:00:00", "2026-01-16 00:00:00"]),
+        ("0 0 15W,20 * *", ["2026-01-15 00:00:00", "2026-01-20 00:00:00"]),
         ("0 0 5-5 * *", ["2026-01-05 00:00:00", "2026-02-05 00:00:00"]),
         ("0 0 31 * *", ["2026-01-31 00:00:00", "2026-03-31 00:00:00"]),
         ("0 0 L * *", ["2026-01-31 00:00:00", "2026-02-28 00:00:00"]),
@@ -96,9 +107,13 @@ def _is_leap(year: int) -> bool:
         ("0 0 * * FOO", '"FOO" is not a number, or a name such as SUN'),
         ("0 0 * MON *", "the month of"),
         ("JAN 0 * * *", '"JAN" is not a number'),
-        ("*/0 * * * *", '"0" is no step between 1 and 59'),
-        ("*/x * * * *", '"x" is no step'),
-        ("*/99999999 * * * *", "is no step"),
+        ("*/0 * * * *", '"0" is not a step between 1 and 59'),
+        ("*/x * * * *", '"x" is not a step'),
+        ("*/60 * * * *", '"60" is not a step between 1 and 59'),
+        ("5/70 * * * *", "is not a step"),
+        ("0 0 * 9-0 *", "the month of the cron expression is wrong: 0 is not between 1 and 12"),
+        ("R(0-10) * * * *", "is not a number"),
+        ("*/99999999 * * * *", "is not a step"),
         ("1,,2 * * * *", "nothing between two commas"),
         ("-1 * * * *", "is not a number"),
         ("1-2-3 * * * *", '"2-3" is not a number'),
@@ -132,6 +147,29 @@ def _field(low: int, high: int) -> st.SearchStrategy[str]:
     step = st.integers(1, high)
     item = st.one_of(number.map(str), span, st.builds("{}/{}".format, st.just("*"), step))
     return st.one_of(st.just("*"), st.lists(item, min_size=1, max_size=3, unique=True).map(",".join))
+
+
+@st.composite
+def _ranges(draw: st.DrawFn) -> tuple[str, str, frozenset[int]]:
+    """A field's name, an item with a range and a step, and the values that a walk around the field meets."""
+    name, low, high = draw(st.sampled_from([("minutes", 0, 59), ("hours", 0, 23), ("months", 1, 12)]))
+    first, last = draw(st.integers(low, high)), draw(st.integers(low, high))
+    step = draw(st.integers(1, high))
+    values, value, distance = set(), first, 0
+    while True:
+        if distance % step == 0:
+            values.add(value)
+        if value == last:
+            return name, f"{first}-{last}/{step}", frozenset(values)
+        value, distance = (value + 1 if value < high else low), distance + 1
+
+
+@settings(deadline=None, max_examples=500)
+@given(_ranges())
+def test_a_range_means_what_a_walk_around_its_field_meets(item: tuple[str, str, frozenset[int]]) -> None:
+    name, text, values = item
+    fields = {"minutes": "0", "hours": "0", "days": "*", "months": "1", "weekdays": "*", name: text}
+    assert frozenset(getattr(parse_cron(" ".join(fields.values())), name)) == values
 
 
 @settings(deadline=None, max_examples=300)
