@@ -7,7 +7,6 @@ from datetime import timedelta
 import structlog
 
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_core.signatures import WINDOW
 from hetuflow_server.audit.partitions_store import AUDIT, AuditPartitions
 from hetuflow_server.cluster.servers_store import forget as forget_servers
 from hetuflow_server.postgres.database import Transactions
@@ -27,6 +26,7 @@ from hetuflow_server.postgres.partitions import (
     days_wanted,
 )
 from hetuflow_server.upkeep.expiry_store import MOST_SCHEDULES, delete_expired, delete_gone_schedules
+from hetuflow_server.webhooks.signatures import WINDOW
 from hetuflow_server.webhooks.store import MOST_FORGOTTEN, forget as forget_messages
 
 log = structlog.get_logger("hetuflow.upkeep")

@@ -19,7 +19,6 @@ from hetuflow_core.resources.webhooks import (
     WebhookRedelivery,
     WebhookRequest,
 )
-from hetuflow_core.signatures import HEADER
 from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
@@ -136,8 +135,8 @@ async def receive_webhook(
     request: Request[Any, Any, Any],
     webhooks: NamedDependency[Webhooks],
 ) -> WebhookReceipt:
-    """Take a signed message and make an event of it; signed as `X-Hetuflow-Signature: t=SECONDS,v1=HMAC`."""
-    return await webhooks.receive(namespace, name, request.headers.get(HEADER), await request.body())
+    """Record a signed message as an event. The headers are those of Standard Webhooks."""
+    return await webhooks.receive(namespace, name, request.headers, await request.body())
 
 
 webhooks_router = Router(

@@ -17,11 +17,10 @@ from typing import Any
 import msgspec
 import structlog
 
-from hetuflow_core import signatures
-from hetuflow_core.errors import HetuflowError
+from hetuflow_core.errors import HetuflowError, Invalid
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.postgres.database import Connection, Database, Lane
-from hetuflow_server.webhooks import store
+from hetuflow_server.webhooks import signatures, store
 from hetuflow_server.webhooks.delivery import TOTAL_SECONDS, PostResult, WebhookClient
 from hetuflow_server.webhooks.redelivery_delays import is_final, next_pause
 from hetuflow_server.webhooks.service import Webhooks
@@ -77,8 +76,11 @@ class WebhookSender:
         if key is None:
             return PostResult(error=f"The secret {due.secret} is gone: set it again.")
         body = msgspec.json.encode(message(due, task))
-        signed = {signatures.HEADER: signatures.signature(key, body, self._clock.now())}
-        return await self._post.send(due.url, body, signed)
+        try:
+            headers = signatures.sign(key, str(due.id), body.decode(), self._clock.now())
+        except Invalid as error:
+            return PostResult(error=f"{due.secret}: {error.message}")
+        return await self._post.send(due.url, body, headers)
 
     async def _write_down(self, results: Sequence[tuple[DueDelivery, PostResult]]) -> None:
         async with self._database.transaction() as connection:

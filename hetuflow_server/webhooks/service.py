@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from hetuflow_core import ids, signatures
+from hetuflow_core import ids
 from hetuflow_core.access.permissions import Permission
 from hetuflow_core.errors import Conflict, Invalid, NotFound, TooLarge, Unauthenticated
 from hetuflow_core.jobfile import Document, Kind, WebhookSpec, load_documents, raw_document, to_document
@@ -26,7 +26,7 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.secrets import store as secret_store
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import open_row
-from hetuflow_server.webhooks import store
+from hetuflow_server.webhooks import signatures, store
 from hetuflow_server.webhooks.on_task_end import WebhooksOnTaskEnd
 
 MOST_BODY_BYTES = 1024 * 1024
@@ -136,8 +136,13 @@ class Webhooks:
                 raise NotFound("There is no such delivery that was given up.", code="delivery.not_found")
             return count
 
-    async def receive(self, namespace: str, name: str, signature: str | None, body: bytes) -> WebhookReceipt:
-        """Take a message of somebody who knows the secret, once; make an event of it."""
+    async def receive(
+        self, namespace: str, name: str, headers: Mapping[str, str], body: bytes
+    ) -> WebhookReceipt:
+        """Accept a message that is signed with the secret, and record it as an event.
+
+        A message with an id that is sent again is answered with the event of the first time.
+        """
         if len(body) > MOST_BODY_BYTES:
             raise TooLarge(f"A message has {MOST_BODY_BYTES:,} bytes at most: send less.")
         async with self._database.transaction() as connection:
@@ -147,14 +152,15 @@ class Webhooks:
                 secret = await self.secret_of(connection, found.namespace_id, found.secret)
             # Whether there is such a webhook is nobody's business who cannot sign for it.
             known = secret if secret is not None else secrets.token_hex()
-            sum_ = signatures.verify(known, body, signature, self._clock.now())
+            message = signatures.verify(known, body, headers, self._clock.now())
             if found is None:
                 raise Unauthenticated("The message is signed with another secret.", code="webhook.forged")
             name_actor("webhook", found.id, f"{namespace}/{name}")
-            payload = check_event(found.event, _payload(body), sum_)
-            if not await store.note_received(connection, found.id, bytes.fromhex(sum_)):
+            payload = check_event(found.event, _payload(body), message.key)
+            is_first = await store.note_received(connection, found.id, bytes.fromhex(message.key))
+            if not is_first and not message.has_id:
                 raise Conflict("This message has come before: sign it anew.", code="webhook.replayed")
-            new = NewEvent(found.namespace_id, found.event, payload, sum_, "webhook", name)
+            new = NewEvent(found.namespace_id, found.event, payload, message.key, "webhook", name)
             event_id, _ = await self._events.record(connection, new)
             note_change("webhook", name, namespace, after={"event": str(event_id)})
         self._events.announce()

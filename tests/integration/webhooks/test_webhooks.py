@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -16,7 +17,6 @@ from hetuflow_core.errors import Conflict, Invalid, NotFound, Unauthenticated
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_core.resources.webhooks import WebhookRequest
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_core.signatures import HEADER, signature, verify
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.events.service import Events
@@ -28,6 +28,7 @@ from hetuflow_server.webhooks.delivery import WebhookClient
 from hetuflow_server.webhooks.on_task_end import WebhooksOnTaskEnd
 from hetuflow_server.webhooks.sender import WebhookSender
 from hetuflow_server.webhooks.service import Webhooks
+from hetuflow_server.webhooks.signatures import FORMER, sign, verify
 from tests.support.http.webserver import WebServer, reply, serving_web
 from tests.support.queue.engine import WHO, Engine
 
@@ -132,7 +133,7 @@ async def test_a_message_is_signed_and_delivered_once(hooks: Hooks, web: WebServ
     (asked,) = web.asked
     said = json.loads(asked.body)
     assert (said["event"], said["task_id"], said["job"]) == ("task.succeeded", str(task), "told")
-    assert verify(SECRET, asked.body, asked.headers[HEADER.lower()], hooks.clock.now())
+    assert verify(SECRET, asked.body, asked.headers, hooks.clock.now())
     assert asked.headers["host"] == f"127.0.0.1:{web.port}"
     assert hooks.waiting() == []
 
@@ -200,35 +201,50 @@ async def _never() -> None:
     raise RuntimeError("the server has died")
 
 
-async def receive(hooks: Hooks, body: bytes, header: str | None, name: str = "in") -> Any:
-    return await hooks.webhooks.receive("default", name, header, body)
+async def receive(hooks: Hooks, body: bytes, headers: dict[str, str], name: str = "in") -> Any:
+    return await hooks.webhooks.receive("default", name, headers, body)
+
+
+def without_id(headers: dict[str, str]) -> dict[str, str]:
+    return {FORMER: headers[FORMER]}
 
 
 async def test_a_signed_message_becomes_an_event_once(hooks: Hooks) -> None:
     await hooks.set("in", receives={"event": "file.uploaded"})
     body = b'{"size": 3}'
-    header = signature(SECRET, body, hooks.clock.now())
-    receipt = await receive(hooks, body, header)
+    headers = without_id(sign(SECRET, "msg_1", body.decode(), hooks.clock.now()))
+    receipt = await receive(hooks, body, headers)
     assert receipt.event == "file.uploaded"
     (event,) = hooks.emitted()
     assert (event["name"], event["payload"]) == ("file.uploaded", {"size": 3})
     assert (event["source"], event["created_by"]) == ("webhook", "in")
     with pytest.raises(Conflict) as replayed:
-        await receive(hooks, body, header)
+        await receive(hooks, body, headers)
     assert replayed.value.code == "webhook.replayed"
     assert len(hooks.emitted()) == 1
+
+
+async def test_a_message_sent_again_under_its_id_is_answered_with_the_same_event(hooks: Hooks) -> None:
+    await hooks.set("in", receives={"event": "file.uploaded"})
+    first = await receive(hooks, b"{}", sign(SECRET, "msg_1", "{}", hooks.clock.now()))
+    later = hooks.clock.now() + timedelta(minutes=1)
+    again = await receive(hooks, b"{}", sign(SECRET, "msg_1", "{}", later))
+    assert again == first
+    other = await receive(hooks, b"{}", sign(SECRET, "msg_2", "{}", hooks.clock.now()))
+    assert other != first
+    assert len(hooks.emitted()) == 2
 
 
 @pytest.mark.parametrize("name", ["in", "nowhere", "out"])
 async def test_strangers_learn_nothing(hooks: Hooks, name: str) -> None:
     await hooks.set("in", receives={"event": "file.uploaded"})
     await hooks.set("out", url="https://a.example/")
-    forged = signature("another-secret", b"{}", hooks.clock.now())
+    forged = sign("another-secret", "msg_1", "{}", hooks.clock.now())
     with pytest.raises(Unauthenticated) as refused:
         await receive(hooks, b"{}", forged, name)
     assert refused.value.code == "webhook.forged"
     if name != "in":
-        good = signature(SECRET, b"{}", hooks.clock.now())
+        good = sign(SECRET, "msg_1", "{}", hooks.clock.now())
         with pytest.raises(Unauthenticated):
             await receive(hooks, b"{}", good, name)
     assert hooks.emitted() == []
@@ -236,9 +252,9 @@ async def test_strangers_learn_nothing(hooks: Hooks, name: str) -> None:
 
 async def test_a_message_that_is_no_json_is_not_taken(hooks: Hooks) -> None:
     await hooks.set("in", receives={"event": "file.uploaded"})
-    header = signature(SECRET, b"{", hooks.clock.now())
+    headers = sign(SECRET, "msg_1", "{", hooks.clock.now())
     with pytest.raises(Invalid):
-        await receive(hooks, b"{", header)
+        await receive(hooks, b"{", headers)
     assert hooks.engine.all("SELECT FROM sched_webhook_receipt") == []
 
 
