@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import replace
 from uuid import UUID
 
 import structlog
+from cachetools import LRUCache
 
 from hetuflow_core.errors import DatabaseUnusable
 from hetuflow_core.resources.audit import AuditChain, AuditEntry
@@ -59,17 +59,15 @@ class Denials:
         self._database = database
         self._clock = clock
         self._minute = 0
-        self._counts: OrderedDict[str, int] = OrderedDict()
+        self._counts: dict[str, int] = {}
         self._total = 0
         # Not written down since the last that was, by source.
-        self._unwritten: OrderedDict[str, int] = OrderedDict()
+        self._unwritten: LRUCache[str, int] = LRUCache(_MOST_SOURCES)
 
     async def note(self, audit_context: AuditContext, status: int) -> None:
         source = audit_context.source or "?"
         if not self._may_write(source):
             self._unwritten[source] = self._unwritten.get(source, 0) + 1
-            if len(self._unwritten) > _MOST_SOURCES:
-                self._unwritten.popitem(last=False)
             return
         detail: dict[str, object] = {"status": status}
         unwritten = self._unwritten.pop(source, 0)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from cachetools import LRUCache
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.flow import FanOut, Graph, fleet_spread
@@ -64,7 +64,7 @@ class FlowDefinition:
 class FlowDefinitions:
     def __init__(self, versions: JobVersions) -> None:
         self._versions = versions
-        self._known: OrderedDict[tuple[UUID, int], FlowDefinition] = OrderedDict()
+        self._known: LRUCache[tuple[UUID, int], FlowDefinition] = LRUCache(_MOST_SHAPES)
 
     async def of_run(self, connection: Connection, run: LockedRun) -> FlowDefinition:
         return await self.of(connection, run.job_id, run.job_version)
@@ -72,14 +72,11 @@ class FlowDefinitions:
     async def of(self, connection: Connection, job_id: UUID, version: int) -> FlowDefinition:
         key = (job_id, version)
         if (known := self._known.get(key)) is not None:
-            self._known.move_to_end(key)
             return known
         found = await self._versions.get(connection, job_id, version)
         if found.spec.flow is None:
             raise Invalid(f"{found.name} is no flow.", code="job.no_flow")
         shape = self._known[key] = _shape(found, found.spec.flow)
-        if len(self._known) > _MOST_SHAPES:
-            self._known.popitem(last=False)
         return shape
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import timedelta
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from hetuflow_core import ids, messages as m
 from hetuflow_core.placement import Resources, RunningJob, served, takes_work
@@ -41,7 +42,7 @@ class Polls:
         self._command_delivery = command_delivery
         self._clock = clock
         # {session: the last request it made here}.
-        self._last_requests: OrderedDict[UUID, UUID] = OrderedDict()
+        self._last_requests: LRUCache[UUID, UUID] = LRUCache(_MOST_SESSIONS)
 
     async def poll(self, credential: AgentCredential, asked: m.Poll) -> m.Polled:
         repeated = self._maybe_repeated(asked)
@@ -70,10 +71,8 @@ class Polls:
 
     def _maybe_repeated(self, asked: m.Poll) -> bool:
         """Tell whether a request may have been answered before: it says so, or it is not known to be new."""
-        last = self._last_requests.pop(asked.session_id, None)
+        last = self._last_requests.get(asked.session_id)
         self._last_requests[asked.session_id] = asked.request_id
-        if len(self._last_requests) > _MOST_SESSIONS:
-            self._last_requests.popitem(last=False)
         return asked.repeated or last is None or last == asked.request_id
 
 

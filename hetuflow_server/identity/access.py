@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hmac
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Final, Generic, TypeVar
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from hetuflow_core.access.permissions import Rights, rights_of
 from hetuflow_core.runtime.clock import Clock
@@ -210,7 +211,7 @@ class _Believed(Generic[C]):
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
         self._seconds = seconds
-        self._entries: OrderedDict[str, tuple[float, bytes, C]] = OrderedDict()
+        self._entries: LRUCache[str, tuple[float, bytes, C]] = LRUCache(_MOST_BELIEVED)
 
     def get(self, prefix: str, digest: bytes) -> C | None:
         entry = self._entries.get(prefix)
@@ -224,9 +225,6 @@ class _Believed(Generic[C]):
         if until is not None:
             seconds = min(seconds, (until - self._clock.now()).total_seconds())
         self._entries[prefix] = (self._clock.monotonic() + seconds, digest, holder)
-        self._entries.move_to_end(prefix)
-        if len(self._entries) > _MOST_BELIEVED:
-            self._entries.popitem(last=False)
 
     def drop(self, which: Callable[[C], bool]) -> None:
         for prefix in [prefix for prefix, entry in self._entries.items() if which(entry[2])]:

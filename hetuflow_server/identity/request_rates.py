@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import Final
 from uuid import UUID
+
+from cachetools import LRUCache
 
 from hetuflow_core.errors import TooMany
 from hetuflow_core.runtime.clock import Clock
@@ -20,7 +21,7 @@ class RequestRates:
     def __init__(self, clock: Clock, *, requests_per_second: int) -> None:
         self._clock = clock
         self._rate = requests_per_second
-        self._buckets: OrderedDict[UUID, Bucket] = OrderedDict()
+        self._buckets: LRUCache[UUID, Bucket] = LRUCache(_MOST_REMEMBERED)
 
     def count(self, who: UUID, own_rate: int | None) -> None:
         """Count a request; refuse it when there were too many."""
@@ -29,9 +30,6 @@ class RequestRates:
             self._buckets.get(who), self._clock.monotonic(), rate=rate, burst=max(1, rate * _BURST_SECONDS)
         )
         self._buckets[who] = bucket
-        self._buckets.move_to_end(who)
-        if len(self._buckets) > _MOST_REMEMBERED:
-            self._buckets.popitem(last=False)
         if wait:
             raise TooMany(
                 f"More than {rate} requests a second came with this credential: ask less often.",

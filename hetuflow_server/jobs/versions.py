@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -10,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+from cachetools import LRUCache
 
 from hetuflow_core import messages as m
 from hetuflow_core.errors import Invalid
@@ -210,8 +210,8 @@ def _secret_places(run: Run) -> list[m.SecretPlace]:
 class JobVersions:
     def __init__(self) -> None:
         # By job, version, and node of its flow.
-        self._cached: OrderedDict[tuple[UUID, int, str | None], JobVersion] = OrderedDict()
-        self._latest: OrderedDict[UUID, JobVersion] = OrderedDict()
+        self._cached: LRUCache[tuple[UUID, int, str | None], JobVersion] = LRUCache(_MOST_CACHED)
+        self._latest: LRUCache[UUID, JobVersion] = LRUCache(_MOST_CACHED)
 
     async def find(
         self, database: Database, job_id: UUID, version: int, node: str | None = None
@@ -228,7 +228,6 @@ class JobVersions:
         """Return a version of a job, or what it says of the work of one of its flow's nodes."""
         key = (job_id, version, node)
         if (found := self._cached.get(key)) is not None:
-            self._cached.move_to_end(key)
             return found
         if node is None:
             return self._keep(from_row(await job_store.job_version(connection, job_id, version)))
@@ -241,8 +240,6 @@ class JobVersions:
         """Return the version a row is of; whether the job is enabled is the row's to say."""
         version = self._cached.get((row.id, row.version, None)) or self._keep(from_row(row))
         self._latest[row.id] = version
-        if len(self._latest) > _MOST_CACHED:
-            self._latest.popitem(last=False)
         return version
 
     def latest(self, job_id: UUID) -> JobVersion | None:
@@ -251,8 +248,6 @@ class JobVersions:
 
     def _keep(self, version: JobVersion, node: str | None = None) -> JobVersion:
         self._cached[version.job_id, version.version, node] = version
-        if len(self._cached) > _MOST_CACHED:
-            self._cached.popitem(last=False)
         return version
 
 

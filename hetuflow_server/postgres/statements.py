@@ -43,7 +43,7 @@ class Prepared:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # {statement: its name, or None if it was met once}
+        # {statement: its name, or None if it was met once}. Evicted names must be deallocated: no LRUCache.
         self._names: OrderedDict[Key, bytes | None] = OrderedDict()
         self._count = 0
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping
 from datetime import datetime
 from functools import partial
 from typing import Final
 
 import msgspec
+from cachetools import LRUCache
 
 from hetuflow_core.calendar import DaySet
 from hetuflow_core.jobfile import schedule_from_document
@@ -41,15 +41,12 @@ class StoredSpecs:
     """Schedules as they are stored, read once: many of them say the same under different names."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, ScheduleSpec] = OrderedDict()
+        self._known: LRUCache[str, ScheduleSpec] = LRUCache(_MOST_SPECS)
 
     def get(self, text: str) -> ScheduleSpec:
         """Return what a stored schedule says; `text` is its document without its name, as JSON."""
         if (known := self._known.get(text)) is not None:
-            self._known.move_to_end(text)
             return known
         spec = schedule_from_document({**msgspec.json.decode(text), "name": "schedule"})
         self._known[text] = spec
-        if len(self._known) > _MOST_SPECS:
-            self._known.popitem(last=False)
         return spec

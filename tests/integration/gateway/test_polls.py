@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from cachetools import LRUCache
 
 from hetuflow_core import messages as m
 from hetuflow_core.agent.commands import CommandKind
@@ -15,7 +16,6 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.cluster.hints import Hints
-from hetuflow_server.gateway import polls
 from hetuflow_server.gateway.assignments import Assignments
 from hetuflow_server.gateway.polls import Polls
 from hetuflow_server.jobs.versions import JobVersions
@@ -84,7 +84,7 @@ async def test_what_may_have_been_answered_before_is_looked_back_for_and_nothing
     assert await counter.is_looked_back_for("a", second), "it asks the same again"
     assert not await counter.is_looked_back_for("a", third)
     assert await counter.is_looked_back_for("a", fourth, repeated=True), "it has asked elsewhere"
-    monkeypatch.setattr(polls, "_MOST_SESSIONS", 2)
+    monkeypatch.setattr(counter.claiming, "_last_requests", LRUCache(2))
     await counter.poll("b")
     await counter.poll("a")
     await counter.poll("c")
