@@ -33,7 +33,7 @@ MACROS: Final[Mapping[str, str]] = {
     "@hourly": "0 * * * *",
 }
 LAST: Final = 0
-"""Stands for the last one where days are counted from 1: `L` is day 0, `FRIL` the 0th Friday."""
+"""Represents the last one where days are counted from 1: `L` is day 0, `FRIL` the 0th Friday."""
 
 _LONGEST: Final = 1000
 _SHOWN: Final = 64
@@ -87,7 +87,9 @@ _NTH: Final = re.compile(r"([a-z]+|[0-9]+)#([0-9]+)", re.IGNORECASE)
 _LAST_WEEKDAY: Final = re.compile(r"l([0-9]+)|([0-9]+|[a-z]{3})l", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # each is parsed once, and a cheap key of what is kept
+@dataclass(
+    frozen=True, slots=True, eq=False
+)  # compared by identity: a cheap cache key
 class CronExpression:
     """What an expression means. Days of the week count from Monday = 0, as Python does."""
 
@@ -98,7 +100,7 @@ class CronExpression:
     # None: the field is `*` or names every day, and leaves it to the other one. Both given: either suffices.
     days: MonthDays | None
     weekdays: Weekdays | None
-    # Hours with a wildcard, a step or all 24 of them: it follows elapsed time, not the hands of a clock.
+    # Hours with a wildcard, a step or all 24 of them: the schedule follows elapsed time, not the wall clock.
     follows_elapsed_time: bool
 
 
@@ -166,7 +168,7 @@ def _item(field: _Field, item: str) -> tuple[int, ...]:
     """Return the values of one item of a list: `*`, `5`, `5-10`, each optionally with `/n`."""
     span, slash, step_text = item.partition("/")
     if not item:
-        raise _fault(field, "there is nothing between two commas or at an end")
+        raise _fault(field, "nothing between two commas or at an end")
     step = 1
     if slash:
         if not (step_text.isascii() and step_text.isdigit() and 0 < int(step_text) <= field.high):

@@ -27,7 +27,7 @@ from standardwebhooks import Webhook
 
 from hetuflow_core.errors import Invalid, Unauthenticated
 
-# Header names are lower-case, because `verify` looks them up in what may be a plain dict.
+# Header names are lower-case, because `verify` also accepts a plain dict of headers.
 ID: Final = "webhook-id"
 TIMESTAMP: Final = "webhook-timestamp"
 SIGNATURE: Final = "webhook-signature"
@@ -99,7 +99,7 @@ def _fresh(time: str, now: datetime) -> int:
 
 
 def _require_equal(expected: str, given: list[str]) -> None:
-    # All signatures are compared, so that the time taken does not tell which one fits.
+    # All signatures are compared, so that the time taken does not reveal which one fits.
     equal = [hmac.compare_digest(expected, signature) for signature in given]
     if not any(equal):
         raise _forged()

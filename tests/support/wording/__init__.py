@@ -1,0 +1,1 @@
+"""Check the wording of code and documents: `python -m tests.support.wording [--count] [PATH …]`."""
