@@ -87,9 +87,7 @@ _NTH: Final = re.compile(r"([a-z]+|[0-9]+)#([0-9]+)", re.IGNORECASE)
 _LAST_WEEKDAY: Final = re.compile(r"l([0-9]+)|([0-9]+|[a-z]{3})l", re.IGNORECASE)
 
 
-@dataclass(
-    frozen=True, slots=True, eq=False
-)  # compared by identity: a cheap cache key
+@dataclass(frozen=True, slots=True, eq=False)  # compared by identity: a cheap cache key
 class CronExpression:
     """What an expression means. Days of the week count from Monday = 0, as Python does."""
 
