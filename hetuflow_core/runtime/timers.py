@@ -1,12 +1,14 @@
-"""The alarms that wake loops and start work at its exact time.
+"""Alarms that wake loops and start work at its exact time: a heap of alarms over one job of APScheduler.
 
-APScheduler waits on the wall clock, which steps. So it is only ever asked to wake us, with one job at a time:
-deadlines are kept on `Clock.boottime()`, a wake that comes too early is asked for again, and a guard on the
-event loop's own timer looks once a second for alarms that a step backwards (or a night's sleep of the
-machine) has left behind. Arming costs more than most runs of a loop, so only the earliest alarm is armed.
+APScheduler compares wall-clock times, and the wall clock steps. It reads the time as `datetime.now(zone)`, so
+it is given a zone in which it is always `Clock.boottime()`: a step of the wall clock changes nothing.
 
-An alarm with leeway rings with another one that rings shortly before it: loops that pause for about as long
-end up waking together, once for all of them.
+Setting the time of a job costs more than most runs of a loop, so only the earliest alarm is set. The event
+loop's timers stand still while the machine is suspended. Therefore no wake-up is set further ahead than
+`longest_wait`; after a suspend, alarms ring at most that late.
+
+An alarm with leeway rings together with an alarm that rings shortly before it. Loops that pause for about as
+long end up waking together, once for all of them.
 """
 
 from __future__ import annotations
@@ -14,25 +16,56 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from itertools import count
 from typing import Any, Final
 
 import structlog
 from apscheduler.events import EVENT_SCHEDULER_SHUTDOWN
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from hetuflow_core.runtime.clock import Clock
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.timers")
 
-# Both clocks are read one after the other and NTP slews them apart a little: less than this is on time.
+# Event loops may call back this much too early; less than this is on time.
 _ON_TIME: Final = 0.001
-# A wall clock this far from where it was when the next wake was asked for has stepped rather than slewed.
-_STEPPED: Final = 0.05
-# So many forgotten alarms may stand among the others before they are swept out.
-_MOST_FORGOTTEN: Final = 64
+# This many cancelled alarms may remain in the heap before they are removed.
+_MOST_CANCELLED: Final = 64
+
+
+class _BoottimeZone(tzinfo):
+    """A time zone whose present time is boottime, counted from year 1."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def at(self, boottime: float) -> datetime:
+        return datetime.min.replace(tzinfo=self) + timedelta(seconds=boottime)
+
+    def fromutc(self, _: datetime) -> datetime:
+        """Return the present time: `datetime.now(zone)` is this method's only caller."""
+        return self.at(self._clock.boottime())
+
+    def utcoffset(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def dst(self, _: datetime | None) -> timedelta:
+        return timedelta(0)
+
+    def tzname(self, _: datetime | None) -> str:
+        return "boottime"
+
+
+class _Never(BaseTrigger):  # type: ignore[misc]  # APScheduler ships no types
+    """The trigger of a job whose next time is only ever set by hand."""
+
+    def __init__(self, zone: tzinfo) -> None:
+        self._never = datetime.max.replace(tzinfo=zone)
+
+    def get_next_fire_time(self, _previous: datetime | None, _now: datetime) -> datetime:
+        return self._never
 
 
 class Alarm:
@@ -51,57 +84,46 @@ class Alarm:
         self._timers.forget(self)
 
 
-@dataclass(frozen=True, slots=True)
-class _Wake:
-    """What APScheduler was asked for: the boottime we want, and what the wall clock will say then."""
-
-    deadline: float
-    wall: datetime
-
-
 class Timers:
     """The one APScheduler of a process, shared by its loops: started before them and stopped after them."""
 
     name = "timers"
 
-    def __init__(self, clock: Clock, *, guard_every: float = 1.0) -> None:
+    def __init__(self, clock: Clock, *, longest_wait: float = 1.0) -> None:
         self.clock = clock
-        self._guard_every = guard_every
+        self._longest_wait = longest_wait
+        self._zone = _BoottimeZone(clock)
         # By deadline; the number keeps alarms of the same deadline in the order they were set.
         self._alarms: list[tuple[float, int, Alarm]] = []
         self._numbers = count()
-        # Those that need not wait for their own deadline.
+        # Alarms that may ring before their deadline.
         self._lenient: set[Alarm] = set()
-        # How many of the alarms above are silent.
-        self._forgotten = 0
-        self._wake: _Wake | None = None
-        self._woken_early = False
+        # How many of the alarms above have rung or were cancelled.
+        self._silent = 0
+        # The boottime for which APScheduler's job is set.
+        self._armed: float | None = None
         self._scheduler: Any = None
         self._job: Any = None
-        self._guard: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         if self._scheduler is not None:
             raise RuntimeError("The timers are running already.")
-        # A named zone keeps APScheduler from asking the host for its own, which warns where TZ is odd.
         self._scheduler = AsyncIOScheduler(
-            timezone=UTC, job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+            timezone=self._zone,
+            job_defaults={"misfire_grace_time": None, "coalesce": True, "max_instances": 1},
         )
         self._scheduler.start()
-        # One job for good, whose next time is set anew: making one costs more than most runs of a loop.
-        self._job = self._scheduler.add_job(self._on_job, trigger="interval", days=1, next_run_time=None)
-        self._keep_watch()
+        # One job for the whole time, because creating a job costs more than setting its next time.
+        self._job = self._scheduler.add_job(self._on_job, trigger=_Never(self._zone), next_run_time=None)
 
     async def stop(self) -> None:
         if self._scheduler is None:
             return
         scheduler, self._scheduler = self._scheduler, None
-        if self._guard is not None:
-            self._guard.cancel()
         self._alarms.clear()
         self._lenient.clear()
-        self._forgotten = 0
-        self._wake = None
+        self._silent = 0
+        self._armed = None
         scheduler.remove_all_jobs()
         # It stops in a callback of the event loop, not in the call.
         stopped = asyncio.Event()
@@ -120,23 +142,23 @@ class Timers:
         if leeway > 0:
             self._lenient.add(alarm)
         heapq.heappush(self._alarms, (deadline, next(self._numbers), alarm))
-        if self._wake is None or deadline < self._wake.deadline:
+        if self._armed is None or deadline < self._armed:
             self._arm()
         return alarm
 
     def forget(self, alarm: Alarm) -> None:
-        """Let an alarm be silent. It stays where it is: a wake for nothing is cheaper than arming again."""
+        """Cancel an alarm. It stays in the heap: one needless wake-up is cheaper than arming again."""
         if not alarm.waiting:
             return
         self._silence(alarm)
-        self._forgotten += 1
-        if self._forgotten > max(_MOST_FORGOTTEN, len(self._alarms) // 2):
+        self._silent += 1
+        if self._silent > max(_MOST_CANCELLED, len(self._alarms) // 2):
             self._alarms = [entry for entry in self._alarms if entry[2].waiting]
             heapq.heapify(self._alarms)
-            self._forgotten = 0
+            self._silent = 0
 
     def check(self) -> None:
-        """Ring every alarm whose time has come, and see that the next one is waited for."""
+        """Ring every alarm that is due, and arm the next one."""
         boottime = self.clock.boottime()
         rang = False
         while self._alarms and self._alarms[0][0] - boottime <= _ON_TIME:
@@ -145,60 +167,36 @@ class Timers:
                 self._ring(alarm)
                 rang = True
             else:
-                self._forgotten -= 1
+                self._silent -= 1
         if rang:
             self._ring_along(boottime)
-        if self._wake is None or self._missed(self._wake, boottime):
+        if self._armed is None or self._armed <= self.clock.boottime():
             self._arm()
 
     def _ring_along(self, boottime: float) -> None:
-        """Ring those that may as well ring now that another one did."""
-        for alarm in [one for one in self._lenient if one.deadline - one.leeway <= boottime]:
+        """Ring alarms whose leeway has begun, now that another alarm has rung."""
+        for alarm in [alarm for alarm in self._lenient if alarm.deadline - alarm.leeway <= boottime]:
             if alarm.waiting:
                 self._ring(alarm)
-                self._forgotten += 1
-
-    def _missed(self, wake: _Wake, boottime: float) -> bool:
-        """Whether a wake is behind us, or will come at another time than was meant."""
-        remaining = wake.deadline - boottime
-        if remaining <= _ON_TIME:
-            return True
-        return abs((wake.wall - self.clock.now()).total_seconds() - remaining) > _STEPPED
-
-    def _keep_watch(self) -> None:
-        # Armed again first: whatever happens in the check, the guard goes on.
-        self._guard = asyncio.get_running_loop().call_later(self._guard_every, self._keep_watch)
-        self._woken_early = False
-        self.check()
+                self._silent += 1
 
     def _arm(self) -> None:
-        self._wake = None
+        self._armed = None
         while self._alarms and not self._alarms[0][2].waiting:
             heapq.heappop(self._alarms)
-            self._forgotten -= 1
+            self._silent -= 1
         if not self._alarms or self._scheduler is None:
             return
-        deadline = self._alarms[0][0]
-        remaining = max(0.0, deadline - self.clock.boottime())
-        self._wake = _Wake(deadline, self.clock.now() + timedelta(seconds=remaining))
-        self._job.modify(next_run_time=self._wake.wall)
+        self._armed = min(self._alarms[0][0], self.clock.boottime() + self._longest_wait)
+        self._job.modify(next_run_time=self._zone.at(self._armed))
 
     async def _on_job(self) -> None:
-        """What APScheduler calls. A coroutine, because it would run a plain function in a thread."""
-        # Not here: it would find the job still running when the next wake is due at once, and skip that.
+        """APScheduler calls this. It is a coroutine, because APScheduler runs functions in a thread."""
+        # Not in this call: APScheduler skips a run of the job that is due while the job is still running.
         asyncio.get_running_loop().call_soon(self._on_wake)
 
     def _on_wake(self) -> None:
-        wake = self._wake
-        if wake is None:
-            return
-        early = wake.deadline - self.clock.boottime() > _ON_TIME
-        if early:
-            self._wake = None
-            if self._woken_early:
-                # Twice within one round of the guard: the clocks disagree, and arming again would spin.
-                return
-        self._woken_early = early
+        self._armed = None
         self.check()
 
     def _silence(self, alarm: Alarm) -> None:
@@ -210,4 +208,4 @@ class Timers:
         try:
             alarm.callback()
         except Exception:
-            log.exception("An alarm's callback failed.")
+            log.exception("alarm callback failed")

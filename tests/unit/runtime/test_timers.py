@@ -18,7 +18,6 @@ from apscheduler.job import Job
 from hetuflow_core.runtime.clock import ManualClock, SystemClock
 from hetuflow_core.runtime.loop import Loop
 from hetuflow_core.runtime.timers import Alarm, Timers
-from tests.support.waiting import wait_until_async
 
 HOUR = 3600.0
 
@@ -49,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SteppedClock:
 
 @pytest.fixture
 async def timers(clock: SteppedClock) -> AsyncIterator[Timers]:
-    timers = Timers(clock, guard_every=0.05)
+    timers = Timers(clock, longest_wait=0.05)
     await timers.start()
     yield timers
     await timers.stop()
@@ -57,7 +56,7 @@ async def timers(clock: SteppedClock) -> AsyncIterator[Timers]:
 
 @pytest.fixture
 def wakes(monkeypatch: pytest.MonkeyPatch) -> list[Timers]:
-    """Each time that APScheduler has woken somebody."""
+    """Each wake-up by APScheduler."""
     woken: list[Timers] = []
     original = Timers._on_wake
 
@@ -71,7 +70,7 @@ def wakes(monkeypatch: pytest.MonkeyPatch) -> list[Timers]:
 
 @pytest.fixture
 def armed(monkeypatch: pytest.MonkeyPatch) -> list[datetime]:
-    """What APScheduler was asked for, each time."""
+    """The times that APScheduler's job was set to."""
     asked: list[datetime] = []
     original = Job.modify
 
@@ -147,31 +146,43 @@ async def test_a_loop_keeps_its_pace_when_the_wall_clock_steps(
     assert max(gaps) < 5  # no stalling; generous, because the machine may be busy
 
 
-async def test_a_step_forwards_rings_nothing_early_and_does_not_spin(
-    clock: SteppedClock, timers: Timers, wakes: list[Timers]
+@pytest.mark.parametrize("step", [-HOUR, HOUR], ids=["backwards", "forwards"])
+async def test_a_step_of_the_wall_clock_neither_rings_an_alarm_nor_moves_it(
+    clock: SteppedClock, wakes: list[Timers], step: float
 ) -> None:
-    far = Bell()
-    timers.set(clock.boottime() + 60, far)
-    clock.step += timedelta(hours=1)
-    timers._scheduler.wakeup()  # by its clock the alarm is due
-    await wait_until_async(lambda: bool(wakes), what="a wake")
-    await asyncio.sleep(0)
-    assert far.times == 0
-    assert len(wakes) <= 2
-    assert timers._wake is not None
-    assert timers._wake.wall - clock.now() == pytest.approx(timedelta(seconds=60), abs=timedelta(seconds=5))
+    timers, near, far = Timers(clock, longest_wait=HOUR), Bell(), Bell()
+    await timers.start()
+    timers.set(clock.boottime() + HOUR / 2, far)
+    clock.step += timedelta(seconds=step)
+    timers._scheduler.wakeup()  # compares the times of its jobs
+    timers.set(clock.boottime() + 0.02, near)
+    await near.wait()
+    assert (far.times, len(wakes)) == (0, 1)
+    await timers.stop()
 
 
-async def test_clocks_that_disagree_for_good_do_not_spin(wakes: list[Timers]) -> None:
-    """A manual clock is years behind APScheduler's: every job is late by one and early by the other."""
-    timers = Timers(ManualClock(datetime(2001, 1, 1, tzinfo=UTC)), guard_every=HOUR)
+async def test_a_clock_that_stands_still_rings_nothing_and_does_not_spin(wakes: list[Timers]) -> None:
+    timers = Timers(ManualClock(datetime(2001, 1, 1, tzinfo=UTC)))
     await timers.start()
     bell = Bell()
-    timers.set(timers.clock.boottime() + 1, bell)
+    timers.set(timers.clock.boottime() + 0.01, bell)
+    timers._scheduler.wakeup()
     for _ in range(500):
         await asyncio.sleep(0)
-    assert bell.times == 0
-    assert 1 <= len(wakes) <= 3
+    assert (bell.times, wakes) == (0, [])
+    await timers.stop()
+
+
+async def test_a_wake_up_is_never_set_further_ahead_than_the_longest_wait() -> None:
+    """The machine may be suspended meanwhile, and the event loop's timers with it."""
+    clock = ManualClock(datetime(2101, 1, 1, tzinfo=UTC))
+    timers = Timers(clock, longest_wait=2.0)
+    await timers.start()
+    timers.set(clock.boottime() + 60, Bell())
+    assert timers._armed == clock.boottime() + 2
+    clock.advance(59)
+    timers.check()
+    assert timers._armed == clock.boottime() + 1
     await timers.stop()
 
 
@@ -213,7 +224,7 @@ async def test_forgotten_alarms_are_swept_out_and_the_others_stay(
 
 async def test_an_alarm_that_came_due_while_the_machine_slept_rings_at_the_next_look() -> None:
     clock = ManualClock(datetime(2101, 1, 1, tzinfo=UTC))
-    timers = Timers(clock, guard_every=HOUR)
+    timers = Timers(clock, longest_wait=HOUR)
     await timers.start()
     bell = Bell()
     timers.set(clock.boottime() + 600, bell)
@@ -226,7 +237,7 @@ async def test_an_alarm_that_came_due_while_the_machine_slept_rings_at_the_next_
     await timers.stop()
 
 
-async def test_the_guard_survives_a_callback_that_fails(
+async def test_a_callback_that_fails_stops_no_other_alarm(
     clock: SteppedClock, timers: Timers, logged: Callable[[], list[dict[str, Any]]]
 ) -> None:
     def fail() -> None:
@@ -272,7 +283,7 @@ class Slumber:
 
     def __init__(self) -> None:
         self.clock = ManualClock(datetime(2101, 1, 1, tzinfo=UTC))
-        self.timers = Timers(self.clock, guard_every=HOUR)
+        self.timers = Timers(self.clock, longest_wait=HOUR)
 
     def set(self, seconds: float, *, leeway: float = 0.0) -> tuple[Bell, Alarm]:
         bell = Bell()
@@ -325,18 +336,17 @@ async def test_an_alarm_with_leeway_that_was_cancelled_does_not_ring_along(slumb
     assert (exact.times, bell.times) == (1, 0)
 
 
-async def test_what_has_rung_along_is_not_armed_any_more(slumber: Slumber) -> None:
+async def test_an_alarm_that_rang_along_is_not_armed_again(slumber: Slumber) -> None:
     slumber.set(8.0)
     slumber.set(10.0, leeway=5.0)
     slumber.set(60.0)
     slumber.pass_time(8.0)
-    assert slumber.timers._wake is not None
-    assert slumber.timers._wake.deadline == slumber.clock.boottime() + 52.0
+    assert slumber.timers._armed == slumber.clock.boottime() + 52.0
 
 
 async def test_loops_that_pause_for_as_long_wake_together(clock: SteppedClock, wakes: list[Timers]) -> None:
     """Twenty loops that begin at different times, and one that looks twice as often."""
-    timers = Timers(clock, guard_every=HOUR)
+    timers = Timers(clock, longest_wait=HOUR)
     await timers.start()
     runs = Counter[int]()
     rounds = asyncio.Semaphore(0)
