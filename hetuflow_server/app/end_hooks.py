@@ -32,7 +32,8 @@ class TaskEndParts:
                 # Locks flow runs. Follows last: starts the next nodes.
                 FlowsOnTaskEnd(self.flow_advance),
             ],
-            # In between, the finisher locks tasks, then instances, and ends them.
+            # Schedules come next. Edits lock them before tasks; hooks skip schedules that are locked.
+            # Then the finisher locks tasks, then instances, and ends them.
             after_tasks=[
                 # Locks nothing. Follows by releasing fires that waited, except in schedules that are locked.
                 OverlapsOnTaskEnd(),

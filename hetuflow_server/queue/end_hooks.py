@@ -76,18 +76,18 @@ class EndHook:
 
 
 class EarlyEndHook(Protocol):
-    """A hook whose rows are locked before tasks, because they own tasks."""
+    """A hook whose rows are locked before tasks, because tasks are parts of them."""
 
     async def lock(
         self, connection: Connection, *, instances: Sequence[UUID] = (), tasks: Sequence[UUID] = ()
     ) -> Any:
-        """Lock the rows that own these instances or tasks; the result is passed to `follow`.
+        """Lock the rows that these instances or tasks are parts of; the result is passed to `follow`.
 
         Cancelling and evicting call this too, without a later `follow`.
         """
 
     async def follow(self, connection: Connection, ends: TaskEnds, locked: Any, /) -> set[Topic]:
-        """Do what `EndHook.follow` does; the fast path ends no tasks that have an owner and skips this."""
+        """Do what `EndHook.follow` does; the fast path ends no part of such a row and does not call this."""
         ...
 
     async def cancel(self, connection: Connection, instances: Sequence[UUID]) -> set[Topic]:

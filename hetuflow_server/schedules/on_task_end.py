@@ -9,7 +9,7 @@ from hetuflow_core.states import HeldReason, TaskStatus
 from hetuflow_server.cluster.hints import Topic, instance_topic, namespace_topic
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.queue.end_hooks import EndHook, TaskEnd, TaskEnds
+from hetuflow_server.queue.end_hooks import EndHook, TaskEnds
 from hetuflow_server.schedules.backfills import store as backfill_store
 from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.backfills.store import EndedTasks, NextFires
@@ -25,9 +25,11 @@ class BackfillsOnTaskEnd(EndHook):
 
     async def lock(self, connection: Connection, ends: TaskEnds, /) -> list[NextFires]:
         """Count the ended tasks of backfills, and take the fires that backfills have room for now."""
-        counts = _counted(ends.tasks)
-        if not counts:
+        done = Counter(end.instance.backfill_id for end in ends.tasks if end.instance.backfill_id)
+        if not done:
             return []
+        failed = Counter(end.instance.backfill_id for end in ends.tasks if end.status is TaskStatus.FAILED)
+        counts = [EndedTasks(id_, number, failed[id_]) for id_, number in sorted(done.items())]
         await backfill_store.count_ended(connection, counts)
         return await self._fires.take(connection, [count.id for count in counts])
 
@@ -68,9 +70,3 @@ class OverlapsOnTaskEnd(EndHook):
         if decided.released:
             hints |= {namespace_topic(namespace_id) for namespace_id in namespaces.values()}
         return hints
-
-
-def _counted(ends: Sequence[TaskEnd]) -> list[EndedTasks]:
-    done = Counter(end.instance.backfill_id for end in ends if end.instance.backfill_id)
-    failed = Counter(end.instance.backfill_id for end in ends if end.status is TaskStatus.FAILED)
-    return [EndedTasks(id_, number, failed[id_]) for id_, number in sorted(done.items())]
