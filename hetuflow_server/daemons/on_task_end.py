@@ -58,7 +58,7 @@ class DaemonsOnTaskEnd(EndHook):
         }
         work = await self._slots.take(connection, observation, starts)
         refilled = {(task.schedule_id, instance.slot) for task, instance in work}
-        # A slot stays empty if it is to be retired, or if an edit holds the lock of its daemon.
+        # A slot stays empty if the daemon does not need it, or if an edit holds the lock of the daemon.
         empty = {
             instance.namespace_id
             for instance in instances

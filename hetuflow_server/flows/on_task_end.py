@@ -37,6 +37,6 @@ class FlowsOnTaskEnd(EarlyEndHook):
         return await self._flow_advance.ended(connection, runs, item_ends)
 
     async def cancel(self, connection: Connection, instances: Sequence[UUID]) -> set[Topic]:
-        """Request the end of the runs that these instances stand for."""
+        """Request the end of the runs that these instances represent."""
         runs = await transitions.request_cancels(connection, instances)
         return {flow_topic(run) for run in runs}

@@ -126,7 +126,7 @@ def effective(endings: Sequence[Ending], live: Mapping[UUID, LiveInstance]) -> I
 
 
 def classified(ending: Ending, instance: LiveInstance, task: LockedTask, version: JobVersion) -> Ending:
-    """Return the end with the status and reason that count, whatever its agent reported.
+    """Return the end with its effective status and reason, which may differ from the agent's report.
 
     A terminated attempt has failed and an evicted one is lost. An exit code that the job lists as a skip is
     not a failure. A cancel that the deadline requested has the deadline as its reason.

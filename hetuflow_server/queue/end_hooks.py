@@ -1,4 +1,4 @@
-"""End hooks: what other subjects do when tasks end, in the transaction that ends the tasks.
+"""End hooks: the actions of other subjects after tasks end, in the transaction that ends the tasks.
 
 The finisher knows no subject by name. `hetuflow_server/app/end_hooks.py` registers the hooks, and the order
 in which it does that is the lock order.
@@ -36,7 +36,7 @@ class TaskEnd(msgspec.Struct, frozen=True):
 class TaskEnds:
     """Everything that one call of the finisher has ended."""
 
-    # All instances that left the queue, including those whose tasks are retried.
+    # All instances that left the queue, including instances of tasks that are retried.
     instances: Sequence[Ended]
     # Tasks that are not retried.
     tasks: Sequence[TaskEnd]

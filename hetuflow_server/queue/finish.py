@@ -50,7 +50,7 @@ class Finisher:
         self._decisions = EndDecisions(clock, rng, hooks.cancel_reasons)
 
     async def succeed(self, connection: Connection, endings: Sequence[Ending]) -> FinishResult:
-        """End instances that succeeded, in one statement; `settle` handles those that this does not return.
+        """End instances that succeeded, in one statement; the caller settles instances that are not returned.
 
         The caller wakes clients that follow one of them with `Hints.give_ended`: topics would cost too much.
         """
@@ -112,7 +112,7 @@ class Finisher:
         return await task_store.lock_tasks(connection, tasks)
 
     async def cancel(self, connection: Connection, ids: Sequence[UUID], reason: str) -> FinishResult:
-        """End instances that wait at once, and ask for the end of those that run."""
+        """End waiting instances immediately, and request the end of running instances."""
         if not ids:
             return FinishResult()
         await self._lock_tasks_of(connection, ids)
@@ -199,7 +199,7 @@ class Finisher:
 async def _outcome(
     connection: Connection, ending: Ending, instance: LiveInstance, version: JobVersion
 ) -> InstanceOutcome:
-    """Return what retry rules look at; the log is read only if a rule looks at the output."""
+    """Return the input of the retry rules; the log is read only if a rule checks the output."""
     reads = version.reads_output and ending.status in RETRYABLE
     return InstanceOutcome(
         status=ending.status,

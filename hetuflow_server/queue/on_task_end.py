@@ -14,7 +14,7 @@ class LimitsOnTaskEnd(EndHook):
         self._capacity = capacity
 
     async def lock(self, connection: Connection, ends: TaskEnds, /) -> set[Topic]:
-        """Give back what the instances used, before hooks create work that may need the same keys."""
+        """Give back the capacity of the instances, before hooks create work that may need the same keys."""
         return await self._capacity.give_back(connection, ends.instances, ends.groups)
 
     async def follow(self, _connection: Connection, _ends: TaskEnds, hints: set[Topic], /) -> set[Topic]:

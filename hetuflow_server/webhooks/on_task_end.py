@@ -11,7 +11,7 @@ from hetuflow_server.webhooks.store import EndedTask
 
 
 class WebhooksOnTaskEnd(EndHook):
-    """Keeps the namespaces that have webhooks in memory, so that ends cost nothing where there is none."""
+    """Keeps the namespaces that have webhooks in memory, so that ends in other namespaces cost nothing."""
 
     def __init__(self) -> None:
         self._namespaces: frozenset[int] = frozenset()
