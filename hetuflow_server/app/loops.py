@@ -65,7 +65,7 @@ def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster
         services.clock,
         random.Random(),  # noqa: S311 - spreads retries, guards nothing
     )
-    webhooks_on_task_end = services.finisher.webhooks_on_task_end
+    webhooks_on_task_end = services.task_end_parts.webhooks
     recording = Recording([services.database, cluster.leader_database])
     rescuer = Rescuer(services.database, cluster.ownership, services.finisher, services.hints)
     load = NamespaceLoad(services.database, services.dispatcher.take_claim_counts)
@@ -94,14 +94,19 @@ def _schedule_loops(services: Services, cluster: Cluster, timers: Timers) -> lis
         services.database,
         cluster.ownership,
         services.finisher,
-        services.following,
+        services.task_end_parts.backfill_fires,
         services.hints,
         timers,
     )
     staging_loop = cluster.roles.owner_loop("staging", staging.run_once, look=staging.look, every=1.0)
     staging.when_due(staging_loop.wake)
     daemons = DaemonReconciler(
-        services.database, cluster.ownership, services.finisher, services.hints, services.clock
+        services.database,
+        cluster.ownership,
+        services.finisher,
+        services.task_end_parts.daemon_slots,
+        services.hints,
+        services.clock,
     )
     daemons_loop = cluster.roles.owner_loop("daemons", daemons.run_once, look=daemons.look, every=1.0)
     daemons.when_changed(daemons_loop.wake)
@@ -137,7 +142,7 @@ def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Lo
     repair = FlowRepair(
         services.database,
         cluster.ownership,
-        services.finisher.flow_advance,
+        services.task_end_parts.flow_advance,
         services.flow_follow_ups,
         services.hints,
         timers,

@@ -11,6 +11,7 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.agents.sessions import AgentSessions
+from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.app.identity import Identity
 from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.apply.documents import DocumentApplier
@@ -55,7 +56,6 @@ from hetuflow_server.requests.idempotency import IdempotentRequests
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.backfills.service import Backfills
 from hetuflow_server.schedules.calendars.actions import CalendarActions
-from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
 from hetuflow_server.schedules.previews.service import SchedulePreviews
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import Secrets
@@ -102,11 +102,11 @@ class Services:
         self.users = Users(database, self.passwords, clock)
         self.api_keys = ApiKeys(database, clock)
         self.agent_tokens = AgentTokens(database, clock)
-        self.following = SchedulesOnTaskEnd(versions)
         self.capacity = Capacity(PlacementClasses())
-        self.finisher = Finisher(versions, self.capacity, clock, rng)
+        self.task_end_parts = parts = TaskEndParts(versions, self.capacity, rng)
+        self.finisher = Finisher(versions, self.capacity, clock, rng, parts.hooks)
         self.flow_follow_ups = FlowFollowUps(
-            database, self.hints, versions, self.finisher.flow_advance, self.finisher, self.capacity
+            database, self.hints, versions, parts.flow_advance, self.finisher, self.capacity
         )
         self.sessions = AgentSessions(
             database, self.hints, self.finisher, clock, require_approval=settings.agents.require_approval
@@ -133,7 +133,7 @@ class Services:
         self.log_reading = LogReading(database, self.hints, clock)
         self._offer_tasks()
         self.flow_control = FlowActions(
-            database, self.hints, self.finisher.flow_advance, self.finisher, self.task_actions
+            database, self.hints, parts.flow_advance, self.finisher, self.task_actions
         )
         self.limits = Limits(database, self.hints)
         self.audit = AuditTrail(database)
@@ -142,10 +142,10 @@ class Services:
         self.calendar_actions = CalendarActions(database, clock)
         self.schedules = Schedules(database)
         self.daemon_actions = DaemonActions(database, self.hints, self.schedules, clock)
-        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, self.following)
+        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, parts.backfill_fires)
         self.schedule_previews = SchedulePreviews(database, clock)
         self.events = Events(database)
-        self.webhooks = Webhooks(database, keyring, self.finisher.webhooks_on_task_end, clock, self.events)
+        self.webhooks = Webhooks(database, keyring, parts.webhooks, clock, self.events)
         self.applying = DocumentApplier(database, clock, self.secrets, self.webhooks)
         self._offer_edits()
         self.overview = Overview(database, clock)

@@ -12,7 +12,6 @@ from hetuflow_core.resources.tasks import Task
 from hetuflow_core.states import TASK_TERMINAL
 from hetuflow_server.bulk.service import SAMPLE, Tally, dry_run, in_batches, most_at_once, refuse_unless_meant
 from hetuflow_server.cluster.hints import Hints
-from hetuflow_server.flows import store as flow_store
 from hetuflow_server.postgres.database import Database, Lane
 from hetuflow_server.queue import tasks_store as task_store
 from hetuflow_server.queue.finish import Finisher
@@ -94,8 +93,7 @@ class BulkTasks:
     async def _cancel(self, ids: Sequence[UUID], namespaces: dict[UUID, str]) -> int:
         """Cancel a batch; return how many of them were not cancelled, nor over, before."""
         async with self._database.transaction() as connection:
-            await flow_store.lock_runs(connection, await flow_store.runs_of_tasks(connection, ids))
-            locked = await task_store.lock_tasks(connection, ids)
+            locked = await self._finisher.lock_tasks(connection, ids)
             live = await task_store.live_instances(connection, tasks=list(locked))
             asked = sorted(one.id for one in live.values() if not one.cancel_requested)
             settled = await self._finisher.cancel(connection, asked, "cancelled")

@@ -39,6 +39,7 @@ class DaemonReconciler:
         database: Database,
         ownership: Ownership,
         finisher: Finisher,
+        slots: DaemonSlots,
         hints: Hints,
         clock: Clock,
         *,
@@ -53,7 +54,7 @@ class DaemonReconciler:
         self._database = database
         self._ownership = ownership
         self._finisher = finisher
-        self._slots: DaemonSlots = finisher.daemon_slots
+        self._slots = slots
         self._hints = hints
         self._wake: Callable[[], None] | None = None
         hints.listen(self._on_hints)

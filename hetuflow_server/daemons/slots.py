@@ -5,7 +5,6 @@ Used by whoever ends an instance, in that transaction, and by the owner's loop, 
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -22,23 +21,22 @@ from hetuflow_core.daemon import (
     LiveInstance,
     Slot,
     StartInstance,
-    after_end,
     decide,
     spread,
 )
 from hetuflow_core.errors import Invalid
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.cluster.hints import Topic, daemons_topic, namespace_topic
+from hetuflow_server.cluster.hints import Topic, namespace_topic
 from hetuflow_server.daemons import store, transitions
 from hetuflow_server.daemons.hosts import DaemonHosts
-from hetuflow_server.daemons.store import AgentRow, DaemonRow, EndedInstance, SlotRow
-from hetuflow_server.daemons.transitions import SlotEnd, SlotStart
+from hetuflow_server.daemons.store import AgentRow, DaemonRow, SlotRow
+from hetuflow_server.daemons.transitions import SlotStart
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import create_transitions
-from hetuflow_server.queue.rows import Ended, NewInstance, NewTask
+from hetuflow_server.queue.rows import NewInstance, NewTask
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.stored_specs import StoredSpecs
 from hetuflow_server.schedules.task_template import TaskTemplate
@@ -66,11 +64,10 @@ class Observation:
 
 
 class DaemonSlots:
-    def __init__(self, versions: JobVersions, classes: PlacementClasses, rng: random.Random) -> None:
+    def __init__(self, versions: JobVersions, classes: PlacementClasses) -> None:
         self._versions = versions
         self._hosts = DaemonHosts(classes)
-        self._specs = StoredSpecs()
-        self._rng = rng
+        self.specs = StoredSpecs()
 
     async def observe(self, connection: Connection, rows: Sequence[DaemonRow]) -> Observation:
         """Look at daemons and decide what is to be done about each; nothing is locked."""
@@ -86,7 +83,7 @@ class DaemonSlots:
         self, row: DaemonRow, slots: Sequence[SlotRow], agents: Mapping[UUID, AgentRow], now: datetime
     ) -> Observed | None:
         try:
-            spec = self._specs.get(row.spec) if row.wanted else None
+            spec = self.specs.get(row.spec) if row.wanted else None
         except Invalid as error:
             log.warning("A stored daemon cannot be read.", schedule=str(row.id), detail=str(error))
             return None
@@ -123,78 +120,6 @@ class DaemonSlots:
         if work:
             await create_transitions.create(connection, [task for task, _ in work], [one for _, one in work])
         return {namespace_topic(task.namespace_id) for task, _ in work}
-
-    async def follow(self, connection: Connection, over: Sequence[Ended]) -> tuple[list[NewWork], set[Topic]]:
-        """Note how instances of daemons ended and take what follows them; return that and whom to tell."""
-        ours = [one.id for one in over if one.slot is not None]
-        if not ours:
-            return [], set()
-        ended = await store.ended(connection, ours)
-        await self._note(connection, ended)
-        places = {(one.schedule_id, one.slot) for one in ended}
-        free = await store.lock_free(connection, sorted({one.schedule_id for one in ended}))
-        seen = await self.observe(connection, free)
-        starts = {
-            one.row.id: [
-                action
-                for action in one.actions
-                if isinstance(action, StartInstance) and (one.row.id, action.slot) in places
-            ]
-            for one in seen.daemons
-        }
-        work = await self.take(connection, seen, starts)
-        followed = {(task.schedule_id, one.slot) for task, one in work}
-        # Where nothing follows there may be something to let go of, or an editor was in the way.
-        alone = {
-            one.namespace_id
-            for one in over
-            if one.slot is not None and (one.schedule_id, one.slot) not in followed
-        }
-        return work, {daemons_topic(namespace_id) for namespace_id in alone}
-
-    async def _note(self, connection: Connection, ended: Sequence[EndedInstance]) -> None:
-        rows = {row.id: row for row in await store.by_id(connection, [one.schedule_id for one in ended])}
-        crashes = await transitions.lock(connection, [(one.schedule_id, one.slot) for one in ended])
-        now = await schedule_store.clock(connection)
-        await transitions.note_ends(
-            connection,
-            [
-                self._end(rows[one.schedule_id], one, crashes[one.schedule_id, one.slot], now)
-                for one in ended
-                if (one.schedule_id, one.slot) in crashes and one.schedule_id in rows
-            ],
-        )
-
-    def _end(self, row: DaemonRow, ended: EndedInstance, crashes: int, now: datetime) -> SlotEnd:
-        end = SlotEnd(
-            schedule_id=ended.schedule_id,
-            slot=ended.slot,
-            crashes=0,
-            rests=False,
-            not_before=None,
-            last_status=ended.status.value,
-            last_reason=ended.reason,
-            last_exit_code=ended.exit_code,
-            last_ended_at=ended.finished_at,
-        )
-        spec = self._daemon_spec(row)
-        if spec is None or spec.daemon is None:
-            return end
-        aftermath = after_end(
-            spec.daemon,
-            ended.status,
-            ran_for=ended.ran_for,
-            crashes=crashes,
-            random=self._rng.random(),
-        )
-        not_before = now + aftermath.delay if aftermath.delay else None
-        return replace(end, crashes=aftermath.crashes, rests=aftermath.rests, not_before=not_before)
-
-    def _daemon_spec(self, row: DaemonRow) -> ScheduleSpec | None:
-        try:
-            return self._specs.get(row.spec)
-        except Invalid:
-            return None
 
     async def _targets(
         self, connection: Connection, one: Observed, seen: Observation, starts: Sequence[StartInstance]

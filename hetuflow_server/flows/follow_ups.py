@@ -25,7 +25,8 @@ from hetuflow_server.jobs.versions import JobVersion, JobVersions
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import tasks_store as task_store, transitions
 from hetuflow_server.queue.capacity import Capacity
-from hetuflow_server.queue.finish import DEADLINE, Finisher
+from hetuflow_server.queue.end_decisions import DEADLINE
+from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.rows import Claimable, Ending
 from hetuflow_server.queue.tasks_store import LockedTask
 from hetuflow_server.schedules import store as schedule_store

@@ -1,6 +1,6 @@
 """The verbs that change the status of flow runs and of their nodes: nothing else writes it.
 
-All of them are for transactions that have locked the run; flow runs come first in the order of locks. Status
+All of them are for transactions that have locked the run; `app/end_hooks.py` has the lock order. Status
 values are literals, and every statement names the state it starts from: zero rows is an answer.
 """
 

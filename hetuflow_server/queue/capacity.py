@@ -1,7 +1,7 @@
 """Capacity under limits: how much a claim may take, and what whoever ends a claim gives back.
 
 Counts are taken in the transaction that reserves and given back in the one that ends or releases, so they
-are right whatever dies in between. Limits are locked last; see `limits/store.py`.
+are right whatever dies in between. Limits are locked last; `app/end_hooks.py` has the lock order.
 """
 
 from __future__ import annotations

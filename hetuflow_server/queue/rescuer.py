@@ -13,10 +13,10 @@ from hetuflow_core.jobfile.readers.work import SHORTEST_LEASE
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.ownership import Ownership
-from hetuflow_server.flows import store as flow_store
 from hetuflow_server.postgres.database import Connection, Database, Lane
 from hetuflow_server.queue import store, tasks_store as task_store, transitions
-from hetuflow_server.queue.finish import DEADLINE, Finisher
+from hetuflow_server.queue.end_decisions import DEADLINE
+from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.rows import Ending
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.rescuer")
@@ -116,13 +116,12 @@ class Rescuer:
             overdue = await store.overdue(connection, namespace_id, _BATCH)
             if not overdue:
                 return 0
-            await flow_store.lock_runs(connection, await flow_store.runs_of_tasks(connection, overdue))
-            await task_store.lock_tasks(connection, overdue)
+            await self._finisher.lock_tasks(connection, overdue)
             live = await task_store.live_instances(connection, tasks=overdue)
-            # What somebody cancelled before its deadline was reached stays cancelled.
-            wanted = {id_: one for id_, one in live.items() if not one.cancel_requested}
-            marked = await transitions.mark_overdue(connection, sorted({i.task_id for i in wanted.values()}))
-            ending = [id_ for id_, one in wanted.items() if one.task_id in marked]
+            # A task that was cancelled before its deadline stays cancelled.
+            tasks = {id_: instance.task_id for id_, instance in live.items() if not instance.cancel_requested}
+            marked = await transitions.mark_overdue(connection, sorted(set(tasks.values())))
+            ending = [id_ for id_, task_id in tasks.items() if task_id in marked]
             ended = await self._finisher.cancel(connection, sorted(ending), DEADLINE)
         self._hints.give(ended.hints)
         if ended.ended or ended.asked:

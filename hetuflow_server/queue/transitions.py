@@ -17,7 +17,6 @@ from hetuflow_server.postgres.batches import field_names, transpose
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.sql_fragments import LEASE, SHARED_COLUMNS, STATUS_BY_ID, by_key
 from hetuflow_server.queue.rows import Ended, EndedGroup, Ending, Freed, Succeeded, TaskChange
-from hetuflow_server.schedules.upstreams_store import FOLLOWED
 
 # All or which: that all have started is one row without an id.
 _START = f"""
@@ -101,9 +100,19 @@ def _freed(rows: Iterable[Sequence[Any]]) -> list[Freed]:
     return [Freed(*row) for row in rows]
 
 
+# Whether the namespace of an ended task has schedules that run jobs after other jobs. The first condition is
+# evaluated once for all rows, and is false if no namespace has such schedules.
+_FOLLOWED = """EXISTS (
+    SELECT FROM sched_schedule s WHERE s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)
+  AND EXISTS (
+    SELECT FROM sched_schedule s
+    WHERE s.namespace_id = ended.namespace_id AND s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)"""
 # The history keeps the token of whoever finished it (a rescued instance's former holder comes too late) and
 # when its process really started, which may be up to a second after the start was committed.
-_COMPUTED = {"claimed": "status IN ('reserved', 'running') AS claimed", "followed": f"{FOLLOWED} AS followed"}
+_COMPUTED = {
+    "claimed": "status IN ('reserved', 'running') AS claimed",
+    "followed": f"{_FOLLOWED} AS followed",
+}
 _ENDED = ", ".join(_COMPUTED.get(name, name) for name in field_names(Ended))
 _MOVED = {"status": "r_status", "token": "r_token", "started_at": "coalesce(r_started_at, started_at)"}
 # The move: one statement takes the row out of the queue and writes it into the history.

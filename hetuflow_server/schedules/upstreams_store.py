@@ -11,13 +11,6 @@ from uuid import UUID
 from hetuflow_core.ids import range_of
 from hetuflow_server.postgres.connection import Connection
 
-# For whoever ends something; where nothing follows anything, the first question is asked once for all.
-FOLLOWED = """EXISTS (
-    SELECT FROM sched_schedule s WHERE s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)
-  AND EXISTS (
-    SELECT FROM sched_schedule s
-    WHERE s.namespace_id = ended.namespace_id AND s.kind = 'flow' AND s.enabled AND s.deleted_at IS NULL)"""
-
 _FOLLOWERS = """
 SELECT s.id AS schedule_id, s.spec, s.job_id, j.version AS job_version, t.id AS upstream_id,
        t.finished_at AS ended_at

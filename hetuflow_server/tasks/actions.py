@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -18,7 +18,6 @@ from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.tasks import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.cluster.hints import Hints, head_topic
-from hetuflow_server.flows import store as flow_store
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.versions import JobVersion, JobVersions
 from hetuflow_server.postgres.database import Connection, Database, Lane
@@ -191,8 +190,7 @@ class TaskActions:
         """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
         found = await self.task(principal, task_id)
         async with self._database.transaction() as connection:
-            await flow_store.lock_runs(connection, await flow_store.runs_of_tasks(connection, [task_id]))
-            task = await self._lock(connection, task_id)
+            task = _existing(await self._finisher.lock_tasks(connection, [task_id]), task_id)
             note_change("task", task_id, found.namespace, before={"status": task.status})
             if task.finished_at is not None and task.status != "cancelled":
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
@@ -224,8 +222,7 @@ class TaskActions:
             if found is None or not principal.sees(found[1]):
                 raise NotFound("There is no such task instance.", code="task_instance.not_found")
             task_id = found[0].task_id
-            await flow_store.lock_runs(connection, await flow_store.runs_of_tasks(connection, [task_id]))
-            await self._lock(connection, task_id)
+            _existing(await self._finisher.lock_tasks(connection, [task_id]), task_id)
             settled = await self._finisher.terminate(connection, task_id, instance_id)
             if instance_id not in settled.asked:
                 raise Conflict(
@@ -300,10 +297,7 @@ class TaskActions:
         return new, first_instance(new, version, await task_store.target_of(connection, task.id))
 
     async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
-        locked = await task_store.lock_tasks(connection, [task_id])
-        if task_id not in locked:
-            raise _no_task()
-        return locked[task_id]
+        return _existing(await task_store.lock_tasks(connection, [task_id]), task_id)
 
     async def _once(
         self,
@@ -344,6 +338,12 @@ class TaskActions:
             traceparent=None,
             created_by=principal.name,
         )
+
+
+def _existing(locked: Mapping[UUID, LockedTask], task_id: UUID) -> LockedTask:
+    if task_id not in locked:
+        raise _no_task()
+    return locked[task_id]
 
 
 def _no_task() -> NotFound:

@@ -1,25 +1,23 @@
-"""Who wants to be told of tasks that end; asked by every finish, so the answer "nobody" costs nothing."""
+"""The end hook of webhooks: record a delivery for each task end that a webhook asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from hetuflow_server.cluster.hints import Topic
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.schedules.on_task_end import Over
+from hetuflow_server.queue.end_hooks import EndHook, TaskEnds
 from hetuflow_server.webhooks import store
 from hetuflow_server.webhooks.store import EndedTask
 
 
-class WebhooksOnTaskEnd:
-    """Namespaces with webhooks, known by heart and looked up anew every second."""
+class WebhooksOnTaskEnd(EndHook):
+    """Keeps the namespaces that have webhooks in memory, so that ends in other namespaces cost nothing."""
 
     def __init__(self) -> None:
         self._namespaces: frozenset[int] = frozenset()
 
     @property
-    def wanted(self) -> bool:
-        """Whether anybody wants to be told."""
+    def needs_each_end(self) -> bool:
         return bool(self._namespaces)
 
     async def refresh(self, database: Database) -> int:
@@ -28,17 +26,20 @@ class WebhooksOnTaskEnd:
         return 0
 
     def expect(self, namespace_id: int) -> None:
-        """A webhook was made here: it need not wait for the next look."""
+        """Add the namespace of a new webhook without waiting for the next refresh."""
         self._namespaces |= {namespace_id}
 
-    async def announce(self, connection: Connection, over: Sequence[Over]) -> None:
-        """In the transaction that ended these tasks: write down whom to tell."""
+    async def lock(self, connection: Connection, ends: TaskEnds, /) -> None:
+        """Insert the deliveries here and not in `follow`: an insert waits for a change of its webhook."""
         if not self._namespaces:
             return
         ended = [
-            EndedTask(one.task_id, one.namespace_id, one.job_id, status.value)
-            for one, status in over
-            if one.namespace_id in self._namespaces
+            EndedTask(end.instance.task_id, end.instance.namespace_id, end.instance.job_id, end.status.value)
+            for end in ends.tasks
+            if end.instance.namespace_id in self._namespaces
         ]
         if ended:
             await store.announce(connection, ended)
+
+    async def follow(self, _connection: Connection, _ends: TaskEnds, _locked: None, /) -> set[Topic]:
+        return set()

@@ -50,7 +50,13 @@ class Kept:
     async def of(cls, engine: Engine) -> Self:
         ownership = await owning(engine)
         keeper = DaemonReconciler(
-            engine.database, ownership, engine.finisher, engine.hints, engine.clock, rest=0.0
+            engine.database,
+            ownership,
+            engine.finisher,
+            engine.task_end_parts.daemon_slots,
+            engine.hints,
+            engine.clock,
+            rest=0.0,
         )
         return cls(engine, keeper, next(iter(ownership.owned)), ownership)
 

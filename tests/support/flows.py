@@ -23,7 +23,7 @@ class Flows:
             engine.database,
             engine.hints,
             engine.versions,
-            engine.finisher.flow_advance,
+            engine.task_end_parts.flow_advance,
             engine.finisher,
             Capacity(PlacementClasses()),
         )

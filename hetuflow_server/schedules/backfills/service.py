@@ -26,9 +26,9 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.backfills import store
+from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.backfills.store import NewBackfill
 from hetuflow_server.schedules.calendars.resolved import load_calendars
-from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
 from hetuflow_server.schedules.stored_specs import fires_of
 
 MOST_FIRES: Final = 10_000
@@ -47,13 +47,13 @@ class Backfills:
         hints: Hints,
         schedules_: Schedules,
         finisher: Finisher,
-        following: SchedulesOnTaskEnd,
+        fires: BackfillFires,
     ) -> None:
         self._database = database
         self._hints = hints
         self._schedules = schedules_
         self._finisher = finisher
-        self._following = following
+        self._fires = fires
 
     async def create(self, principal: Principal, schedule_id: UUID, request: BackfillRequest) -> Backfill:
         """Begin a backfill, or say what it would be."""
@@ -79,7 +79,7 @@ class Backfills:
                 return _as_planned(schedule, planned)
             await store.insert(connection, planned)
             note_change("schedule", f"{row.name}/{schedule.name}", row.namespace, after={"id": planned.id})
-            hints = await self._following.fill(connection, [planned.id])
+            hints = await self._fires.fill(connection, [planned.id])
         self._hints.give(hints)
         return await self.backfill(principal, planned.id)
 

@@ -17,7 +17,7 @@ from hetuflow_server.queue import transitions
 from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.backfills import store as backfill_store
-from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
+from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.overlap import service, store
 from hetuflow_server.schedules.overlap.service import OVERLAP, Decided
 
@@ -34,14 +34,14 @@ class Staging:
         database: Database,
         ownership: Ownership,
         finisher: Finisher,
-        following: SchedulesOnTaskEnd,
+        backfill_fires: BackfillFires,
         hints: Hints,
         timers: Timers,
     ) -> None:
         self._database = database
         self._ownership = ownership
         self._finisher = finisher
-        self._following = following
+        self._backfill_fires = backfill_fires
         self._hints = hints
         self._timers = timers
         self._wake: Callable[[], None] | None = None
@@ -95,7 +95,7 @@ class Staging:
             neglected = await backfill_store.neglected(connection, namespace_id, _BATCH)
             if not neglected:
                 return 0
-            hints = await self._following.fill(connection, neglected)
+            hints = await self._backfill_fires.fill(connection, neglected)
         self._hints.give(hints)
         return len(neglected)
 

@@ -37,7 +37,7 @@ from hetuflow_server.logs.output_tail import output_tail
 from hetuflow_server.placement.rules import placement
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue.capacity import Capacity
-from hetuflow_server.queue.finish import DEADLINE
+from hetuflow_server.queue.end_decisions import DEADLINE
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.overlap import store as overlap_store
 from hetuflow_server.tasks.explain import store

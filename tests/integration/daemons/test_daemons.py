@@ -457,7 +457,13 @@ async def rebind(kept: Kept) -> Kept:
     ownership = Ownership(engine.database, server)
     await ownership.refresh()
     keeper = DaemonReconciler(
-        engine.database, ownership, engine.finisher, engine.hints, engine.clock, rest=0.0
+        engine.database,
+        ownership,
+        engine.finisher,
+        engine.task_end_parts.daemon_slots,
+        engine.hints,
+        engine.clock,
+        rest=0.0,
     )
     return Kept(engine, keeper, kept.namespace_id, ownership)
 
@@ -507,7 +513,13 @@ async def test_all_daemons_are_looked_at_in_turn_and_those_with_news_at_once(kep
 
     engine = kept.engine
     keeper = DaemonReconciler(
-        engine.database, kept.ownership, engine.finisher, engine.hints, Slow(), rest=10.0
+        engine.database,
+        kept.ownership,
+        engine.finisher,
+        engine.task_end_parts.daemon_slots,
+        engine.hints,
+        Slow(),
+        rest=10.0,
     )
     woken: list[None] = []
     keeper.when_changed(lambda: woken.append(None))

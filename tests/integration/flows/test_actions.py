@@ -30,7 +30,7 @@ class Desk:
     def __init__(self, engine: Engine, repair: FlowRepair) -> None:
         self.engine, self.flows, self.repair = engine, Flows(engine), repair
         self.control = FlowActions(
-            engine.database, engine.hints, engine.finisher.flow_advance, engine.finisher, engine.actions
+            engine.database, engine.hints, engine.task_end_parts.flow_advance, engine.finisher, engine.actions
         )
 
     async def look(self) -> int:
@@ -45,7 +45,7 @@ async def desk(scheduling: Engine) -> Desk:
     repair = FlowRepair(
         scheduling.database,
         await owning(scheduling),
-        scheduling.finisher.flow_advance,
+        scheduling.task_end_parts.flow_advance,
         flows.follow_ups,
         scheduling.hints,
         Timers(scheduling.clock),

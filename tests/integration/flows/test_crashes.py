@@ -70,7 +70,7 @@ async def repaired(engine: Engine, ownership: Ownership) -> int:
     repair = FlowRepair(
         engine.database,
         ownership,
-        engine.finisher.flow_advance,
+        engine.task_end_parts.flow_advance,
         follow_ups,
         engine.hints,
         Timers(engine.clock),

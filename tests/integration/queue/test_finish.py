@@ -18,6 +18,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints, agent_topic, instance_topic
 from hetuflow_server.cluster.loop_roles import for_each_owned
@@ -69,10 +70,10 @@ class Engine:
     rows: psycopg.Connection[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        clock, versions = SystemClock(), JobVersions()
+        clock, versions, rng = SystemClock(), JobVersions(), random.Random(0)
         self.rows = psycopg.connect(self.url, autocommit=True)
         capacity = Capacity(PlacementClasses())
-        self.finisher = Finisher(versions, capacity, clock, random.Random(0))
+        self.finisher = Finisher(versions, capacity, clock, rng, TaskEndParts(versions, capacity, rng).hooks)
         self.actions = TaskActions(self.database, self.hints, versions, self.finisher, clock)
         self.applying = DocumentApplier(self.database, clock)
         self.rescuer = Rescuer(self.database, self.ownership, self.finisher, self.hints)

@@ -1,4 +1,4 @@
-"""Locks are taken in one order: flow run, task, instance, limit, and by id within each.
+"""Locks are taken in the order of `app/end_hooks.py`, and by id within each table.
 
 Whoever meets another waits, and in no ring.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -22,6 +23,7 @@ from hetuflow_server.queue import transitions
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.queue.finish import Finisher, FinishResult
 from hetuflow_server.queue.rows import Ending
+from tests.support.daemons import Kept
 from tests.support.flows import Flows, work
 from tests.support.queue.engine import WHO, Engine
 from tests.support.waiting import wait_until_async, waits_for_lock
@@ -61,6 +63,44 @@ async def test_whoever_waits_for_one_has_nothing_of_what_comes_behind_it(
         statement, id_ = locks[free]
         assert scheduling.one(f"{statement} NOWAIT", id_) == {"id": id_}
     await acting
+
+
+async def a_backfill(scheduling: Engine) -> tuple[str, Ending]:
+    await scheduling.apply({"name": "daily", "cron": "0 2 * * *"}, limits=["tool:x"])
+    now = scheduling.now()
+    await scheduling.backfill((await scheduling.schedule("daily")).id, now - timedelta(days=2), now)
+    instance = scheduling.one("SELECT id FROM sched_task_instance WHERE backfill_id IS NOT NULL")["id"]
+    return "sched_backfill", scheduling.claim(instance)
+
+
+async def a_daemon_slot(scheduling: Engine) -> tuple[str, Ending]:
+    kept = await Kept.of(scheduling)
+    await kept.set({"replicas": 1}, limits=["tool:x"])
+    return "sched_daemon_slot", kept.run(0)
+
+
+@pytest.mark.parametrize("verb", ["succeed", "settle"])
+@pytest.mark.parametrize("prepare", [a_backfill, a_daemon_slot])
+async def test_an_end_that_waits_for_a_hook_has_locked_no_limit(
+    scheduling: Engine, verb: str, prepare: Callable[[Engine], Awaitable[tuple[str, Ending]]]
+) -> None:
+    """Every claim needs limits: an end locks them when it has no more locks to wait for."""
+    await scheduling.applying.apply(WHO, [{"kind": "limit", "name": "tool:x", "max": 9}], dry_run=False)
+    table, ending = await prepare(scheduling)
+
+    async def act() -> FinishResult:
+        async with scheduling.database.transaction() as connection:
+            if verb == "succeed":
+                return await scheduling.finisher.succeed(connection, [ending])
+            return await scheduling.finisher.settle(connection, [ending], transitions.finish)
+
+    with psycopg.connect(scheduling.url) as rival:
+        assert rival.execute(f"SELECT FROM {table} FOR UPDATE").rowcount == 1
+        acting = asyncio.create_task(act())
+        await wait_until_async(lambda: waits_for_lock(scheduling.rows), what=f"{table} to be waited for")
+        limit = "SELECT scope FROM sched_limit WHERE scope = 'tool:x' FOR UPDATE NOWAIT"
+        assert scheduling.one(limit) == {"scope": "tool:x"}
+    assert (await acting).ended == {ending.instance_id}
 
 
 async def test_what_is_about_to_be_cancelled_is_not_claimed_meanwhile(

@@ -18,7 +18,7 @@ from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue.rows import Ending
 from hetuflow_server.requests.principal import Principal
-from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
+from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.overlap.staging import Staging
 from tests.support.queue.engine import WHO, Engine, owning
 
@@ -39,7 +39,12 @@ async def staging(scheduling: Engine) -> AsyncIterator[Staging]:
     await timers.start()
     ownership = await owning(scheduling)
     yield Staging(
-        scheduling.database, ownership, scheduling.finisher, scheduling.following, scheduling.hints, timers
+        scheduling.database,
+        ownership,
+        scheduling.finisher,
+        scheduling.task_end_parts.backfill_fires,
+        scheduling.hints,
+        timers,
     )
     await timers.stop()
 
@@ -161,7 +166,7 @@ async def test_one_that_was_left_behind_goes_on(
 
     namespace_id = next(iter(staging._ownership.owned))
     with monkeypatch.context() as cut:
-        cut.setattr(SchedulesOnTaskEnd, "_take", nothing)
+        cut.setattr(BackfillFires, "take", nothing)
         for instance in waiting(scheduling):
             await scheduling.settle(scheduling.claim(instance))
     assert waiting(scheduling) == []

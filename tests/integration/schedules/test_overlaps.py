@@ -64,7 +64,12 @@ async def stage(scheduling: Engine) -> AsyncIterator[Stage]:
     timers, woken = Timers(scheduling.clock), list[float]()
     await timers.start()
     staging = Staging(
-        scheduling.database, ownership, scheduling.finisher, scheduling.following, scheduling.hints, timers
+        scheduling.database,
+        ownership,
+        scheduling.finisher,
+        scheduling.task_end_parts.backfill_fires,
+        scheduling.hints,
+        timers,
     )
     staging.when_due(lambda: woken.append(scheduling.clock.boottime()))
     yield Stage(scheduling, staging, next(iter(ownership.owned)), woken)

@@ -20,7 +20,6 @@ from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import Secrets
 from hetuflow_server.upkeep import consistency_store
 from hetuflow_server.upkeep.doctor import Doctor
-from hetuflow_server.webhooks.on_task_end import WebhooksOnTaskEnd
 from hetuflow_server.webhooks.service import Webhooks
 from tests.support.flows import Flows, work
 from tests.support.queue.engine import WHO, Engine, put_fires
@@ -157,12 +156,12 @@ async def test_logs_of_nothing(scheduling: Engine) -> None:
 
 
 async def test_messages_and_keys_of_tasks_that_are_gone(scheduling: Engine) -> None:
-    webhooks_on_task_end = WebhooksOnTaskEnd()
     events = Events(scheduling.database)
-    webhooks = Webhooks(scheduling.database, KEYRING, webhooks_on_task_end, SystemClock(), events)
+    webhooks = Webhooks(
+        scheduling.database, KEYRING, scheduling.task_end_parts.webhooks, SystemClock(), events
+    )
     await Secrets(scheduling.database, KEYRING, SystemClock()).set(WHO, "default", "signing", "hunter22-of")
     await webhooks.set(WHO, "default", "all", WebhookRequest("signing", "https://hooks.example.com/"))
-    scheduling.finisher.webhooks_on_task_end = webhooks_on_task_end
     job = await scheduling.apply()
     (task,) = await scheduling.actions.run(WHO, job, [RunRequest(idempotency_key="once")])
     await scheduling.settle(scheduling.claim(ids.instance_of(task, 1)))

@@ -40,11 +40,14 @@ class Hooks:
         self.engine, self.clock = engine, SystemClock()
         self.keyring = Keyring(["k" * 40])
         self.secrets = Secrets(engine.database, self.keyring, self.clock)
-        self.webhooks_on_task_end = WebhooksOnTaskEnd()
-        engine.finisher.webhooks_on_task_end = self.webhooks_on_task_end
-        events = Events(engine.database)
-        self.webhooks = Webhooks(engine.database, self.keyring, self.webhooks_on_task_end, self.clock, events)
+        self.webhooks_on_task_end = engine.task_end_parts.webhooks
+        self.webhooks = self.webhooks_of(self.webhooks_on_task_end)
         self.applying = DocumentApplier(engine.database, self.clock, self.secrets, self.webhooks)
+
+    def webhooks_of(self, webhooks_on_task_end: WebhooksOnTaskEnd) -> Webhooks:
+        """The service of the server with this end hook."""
+        database = self.engine.database
+        return Webhooks(database, self.keyring, webhooks_on_task_end, self.clock, Events(database))
 
     def webhook_sender(self, *allowed: str) -> WebhookSender:
         post = WebhookClient(parse_networks(allowed))
@@ -114,12 +117,12 @@ async def test_ends_are_announced_to_whom_they_concern(hooks: Hooks) -> None:
 
 
 async def test_another_server_learns_of_webhooks_by_looking(hooks: Hooks) -> None:
+    hooks.webhooks = hooks.webhooks_of(WebhooksOnTaskEnd())
     await hooks.set("all", url="https://a.example/")
-    hooks.engine.finisher.webhooks_on_task_end = elsewhere = WebhooksOnTaskEnd()
     job = await hooks.engine.apply(name="told")
     await hooks.finish(job)
     assert hooks.waiting() == []
-    await elsewhere.refresh(hooks.engine.database)
+    await hooks.webhooks_on_task_end.refresh(hooks.engine.database)
     await hooks.finish(job)
     assert len(hooks.waiting()) == 1
 

@@ -17,6 +17,7 @@ from hetuflow_core.placement import AgentFacts, Resources
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.ownership import Ownership
@@ -60,10 +61,12 @@ class Engine:
     hints: Hints = field(default_factory=Hints)
 
     def __post_init__(self) -> None:
-        clock, versions = SystemClock(), JobVersions()
+        clock, versions, rng = SystemClock(), JobVersions(), random.Random(0)
         self.rows = psycopg.connect(self.url, autocommit=True)
         self.capacity = Capacity(PlacementClasses())
-        self.finisher = Finisher(versions, self.capacity, clock, random.Random(0))
+        self.finisher = Finisher(
+            versions, self.capacity, clock, rng, TaskEndParts(versions, self.capacity, rng).hooks
+        )
         self.applying = DocumentApplier(self.database, clock)
         self.limits = Limits(self.database, self.hints)
         ownership = _Everything(self.database)

@@ -14,6 +14,7 @@ import psycopg
 
 from hetuflow_core.placement import AgentFacts
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.placement.classes import PlacementClasses
@@ -114,8 +115,8 @@ async def dispatching(url: str, **options: Any) -> AsyncIterator[Bench]:
     hints = Hints()
     clock = SystemClock()
     capacity = Capacity(PlacementClasses())
-    versions = JobVersions()
-    finisher = Finisher(versions, capacity, clock, random.Random(1))
+    versions, rng = JobVersions(), random.Random(1)
+    finisher = Finisher(versions, capacity, clock, rng, TaskEndParts(versions, capacity, rng).hooks)
     dispatcher = Dispatcher(database, hints, clock, capacity, finisher, versions, **options)
     await dispatcher.start()
     try:

@@ -19,6 +19,7 @@ from hetuflow_core.resources.schedules import BackfillRequest, Schedule
 from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
@@ -34,7 +35,6 @@ from hetuflow_server.queue.rows import Ending
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.backfills.service import Backfills
-from hetuflow_server.schedules.on_task_end import SchedulesOnTaskEnd
 from hetuflow_server.schedules.store import ScheduleFilter
 from hetuflow_server.tasks.actions import TaskActions
 from tests.support.waiting import wait_until_async
@@ -58,12 +58,13 @@ class Engine:
         self.rows: psycopg.Connection[dict[str, Any]] = psycopg.connect(
             url, autocommit=True, row_factory=dict_row
         )
-        self.following = SchedulesOnTaskEnd(self.versions)
-        self.finisher = Finisher(self.versions, Capacity(PlacementClasses()), self.clock, random.Random(0))
+        capacity, rng = Capacity(PlacementClasses()), random.Random(0)
+        self.task_end_parts = parts = TaskEndParts(self.versions, capacity, rng)
+        self.finisher = Finisher(self.versions, capacity, self.clock, rng, parts.hooks)
         self.actions = TaskActions(database, self.hints, self.versions, self.finisher, self.clock)
         self.applying = DocumentApplier(database, self.clock)
         self.schedules = Schedules(database)
-        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, self.following)
+        self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, parts.backfill_fires)
 
     def close(self) -> None:
         self.rows.close()

@@ -15,6 +15,16 @@ ROOT = Path(__file__).parents[3]
 # Folders and files whose texts are rewritten. New code belongs here from the start.
 REWORDED = [
     "hetuflow_core/schedule/cron_syntax.py",
+    "hetuflow_server/app/end_hooks.py",
+    "hetuflow_server/daemons/on_task_end.py",
+    "hetuflow_server/flows/on_task_end.py",
+    "hetuflow_server/queue/end_decisions.py",
+    "hetuflow_server/queue/end_hooks.py",
+    "hetuflow_server/queue/finish.py",
+    "hetuflow_server/queue/on_task_end.py",
+    "hetuflow_server/schedules/backfills/fires.py",
+    "hetuflow_server/schedules/on_task_end.py",
+    "hetuflow_server/webhooks/on_task_end.py",
     "hetuflow_server/webhooks/signatures.py",
 ]
 # Lines that may keep a phrase, with the reason: (path, part of the line).
