@@ -15,9 +15,9 @@ from hetuflow_server.daemons import store, transitions
 from hetuflow_server.daemons.slots import DaemonSlots, NewWork
 from hetuflow_server.daemons.store import DaemonRow, EndedInstance
 from hetuflow_server.daemons.transitions import SlotEnd
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue.end_hooks import EndHook, TaskEnds
-from hetuflow_server.schedules import store as schedule_store
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class DaemonsOnTaskEnd(EndHook):
         crashes = await transitions.lock(
             connection, [(instance.schedule_id, instance.slot) for instance in ended]
         )
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         await transitions.note_ends(
             connection,
             [

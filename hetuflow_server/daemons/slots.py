@@ -34,6 +34,7 @@ from hetuflow_server.daemons.store import AgentRow, DaemonRow, SlotRow
 from hetuflow_server.daemons.transitions import SlotStart
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.placement.classes import PlacementClasses
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import create_transitions
 from hetuflow_server.queue.rows import NewInstance, NewTask
@@ -71,7 +72,7 @@ class DaemonSlots:
 
     async def observe(self, connection: Connection, rows: Sequence[DaemonRow]) -> Observation:
         """Look at daemons and decide what is to be done about each; nothing is locked."""
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         if not rows:
             return Observation(now, {}, ())
         slots = await store.slots(connection, [row.id for row in rows])

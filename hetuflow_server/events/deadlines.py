@@ -13,8 +13,8 @@ from hetuflow_server.events import matching_store as store
 from hetuflow_server.events.match_round import MatchRound
 from hetuflow_server.events.matching import EventMatching
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Database, Lane
-from hetuflow_server.schedules import store as schedule_store
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
 
@@ -39,7 +39,7 @@ class EventDeadlines:
     async def run_once(self, namespace_id: int) -> int:
         """Decide about what `look` has found; return how many deadlines that were."""
         async with self._ownership.transaction(namespace_id) as connection:
-            now = await schedule_store.clock(connection)
+            now = await database_time(connection)
             due = await store.due(connection, namespace_id, now, _MOST)
             if not due:
                 return 0
@@ -47,7 +47,7 @@ class EventDeadlines:
             # Only now: whoever held the locks before has committed, and is seen.
             rows = await store.waiting_by_id(connection, locked)
             waiting = {one.row.id: one for one in self._matching.read(rows.values())}
-            round_ = MatchRound(connection, self._versions, await schedule_store.clock(connection))
+            round_ = MatchRound(connection, self._versions, await database_time(connection))
             await round_.expire(due, waiting)
             started = await round_.write()
         self._hints.give([namespace_topic(one) for one in round_.namespaces])

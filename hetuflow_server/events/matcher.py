@@ -19,9 +19,9 @@ from hetuflow_server.events.match_round import MatchRound
 from hetuflow_server.events.matching import EventMatching, wanted_patterns
 from hetuflow_server.events.matching_store import TakenEvent
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection, Database, Lane
 from hetuflow_server.postgres.faults import passing
-from hetuflow_server.schedules import store as schedule_store
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.events")
 
@@ -117,7 +117,7 @@ class EventMatcher:
         locked = await store.lock(connection, {match.waiting.row.id for match in matches})
         if any(locked.get(match.waiting.row.id) != match.waiting.row.version for match in matches):
             raise _Changed
-        round_ = MatchRound(connection, self._versions, await schedule_store.clock(connection))
+        round_ = MatchRound(connection, self._versions, await database_time(connection))
         await round_.arrive(matches, mismatches)
         started = await round_.write()
         topics |= {namespace_topic(namespace_id) for namespace_id in round_.namespaces}

@@ -18,8 +18,8 @@ from hetuflow_server.flows import event_waits_store as store
 from hetuflow_server.flows.definitions import FlowDefinitions
 from hetuflow_server.flows.event_waits_store import EventWaitRow
 from hetuflow_server.flows.transitions import NodeEnd
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.schedules import store as schedule_store
 
 _PAGE: Final = 500
 # An event is seen when its transaction commits, which may be so long after it was recorded.
@@ -38,7 +38,7 @@ class EventWaits:
     ) -> list[tuple[UUID, NodeEnd]]:
         """Return (run, how its node ends) for waits whose event has come."""
         waits = await store.waits(connection, namespace_id, most)
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         ends = []
         for wait in waits:
             event = await self._awaited(connection, namespace_id, wait)

@@ -22,6 +22,7 @@ from hetuflow_server.flows.advance import FlowAdvance
 from hetuflow_server.flows.store import DueFlow, LockedRun
 from hetuflow_server.flows.transitions import NewRun
 from hetuflow_server.jobs.versions import JobVersion, JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import tasks_store as task_store, transitions
 from hetuflow_server.queue.capacity import Capacity
@@ -149,7 +150,7 @@ class FlowFollowUps:
     async def _insert(
         self, connection: Connection, task: LockedTask, due: DueFlow, version: JobVersion, flow: FlowSpec
     ) -> LockedRun:
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         timeout = version.timeout
         new = NewRun(
             id=task.id,

@@ -26,10 +26,10 @@ from hetuflow_server.flows.store import LockedRun, NodeRow
 from hetuflow_server.flows.transitions import ItemCount, NodeEnd, NodeStart
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.versions import JobVersion, JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import create_transitions
 from hetuflow_server.queue.rows import NewInstance, NewTask
-from hetuflow_server.schedules import store as schedule_store
 
 # So many tasks are inserted in one transaction; whoever has more goes on in the next.
 BATCH: Final = 500
@@ -81,7 +81,7 @@ class NodeStarts:
         facts = await facts_of(
             connection, run, shape, {path for node in nodes for path in node.task_paths | node.other_paths}
         )
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         for node in nodes:
             try:
                 if node.spec.has_tasks:
@@ -103,7 +103,7 @@ class NodeStarts:
         first = row.counts.started - row.reused
         found = await store.items(connection, run.id, row.node, first=first, count=count)
         facts = await facts_of(connection, run, shape, node.task_paths)
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         items = [_item(node, place, value) for place, value in found]
         version = await self._version(connection, run, node)
         made = self._make(run, shape, node, version, items, facts, now, total=row.total)

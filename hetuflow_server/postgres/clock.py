@@ -12,13 +12,18 @@ from typing import Final
 
 from hetuflow_core.ids import EPOCH
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.postgres.database import Database
-from hetuflow_server.schedules import store as schedule_store
+from hetuflow_server.postgres.database import Connection, Database
 
 # A clock nobody keeps may drift this much against boottime.
 _DRIFT: Final = 100e-6
 # So many answers of the database are remembered: a slow one is made up for by those before it.
 _SAMPLES: Final = 8
+
+
+async def database_time(connection: Connection) -> datetime:
+    """Return the time of the database, which decides what is due."""
+    now: datetime = (await connection.execute("SELECT clock_timestamp()")).scalar_one()
+    return now
 
 
 class DatabaseClock:
@@ -60,7 +65,7 @@ class ClockSetter:
 
     async def start(self) -> None:
         async with self._database.transaction() as connection:
-            self._clock.learn(await schedule_store.clock(connection))
+            self._clock.learn(await database_time(connection))
 
     async def stop(self) -> None:
         pass

@@ -26,6 +26,7 @@ from hetuflow_core.states import ScheduleKind
 from hetuflow_server.events import triggers
 from hetuflow_server.jobs.document_changes import field_changes
 from hetuflow_server.jobs.versions import JobVersion
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.schedules import store
 from hetuflow_server.schedules.calendars.resolved import load_calendars
@@ -131,7 +132,7 @@ async def remove(
     """Delete locked schedules; what they have fired stays, and so does what waits for its turn."""
     if not rows:
         return
-    gone, now = [row.id for _, row in rows], await store.clock(connection)
+    gone, now = [row.id for _, row in rows], await database_time(connection)
     withdrawn = await store.withdraw(connection, gone, now)
     await store.remove(connection, gone, now)
     await triggers.forget(connection, [row.id for _, row in rows if "event" in row.spec])
@@ -168,7 +169,7 @@ def _enabled(row: ScheduleRow, document: Mapping[str, Any]) -> bool:
 async def _write(connection: Connection, edits: Sequence[_Edit], noted: Consequences | None = None) -> None:
     if not edits:
         return
-    now = await store.clock(connection)
+    now = await database_time(connection)
     withdrawn = await store.withdraw(connection, [edit.row.id for edit in edits], now)
     specs = {edit.row.id: schedule_from_document(edit.document) for edit in edits}
     calendars = await load_calendars(
@@ -223,7 +224,7 @@ async def _insert(
 ) -> list[UUID]:
     if not specs:
         return []
-    now = await store.clock(connection)
+    now = await database_time(connection)
     calendars = await load_calendars(connection, [(job.namespace_id, spec) for job, spec in specs])
     new = []
     for job, spec in specs:

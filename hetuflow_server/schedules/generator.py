@@ -21,6 +21,7 @@ from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.cluster.hints import Hints, namespace_topic
 from hetuflow_server.cluster.leadership import Leadership
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection, Database, Lane
 from hetuflow_server.queue import create_transitions
 from hetuflow_server.schedules import store
@@ -85,7 +86,7 @@ class Generator:
             return await store.any_due(connection, HORIZON)
 
     async def _look(self, connection: Connection, after: tuple[datetime, UUID]) -> DueFires:
-        now = await store.clock(connection)
+        now = await database_time(connection)
         due = await store.due(connection, now + HORIZON, _MOST_DUE, after)
         specs = self._read(due)
         uses = [

@@ -188,12 +188,6 @@ DELETE FROM sched_task_instance WHERE task_id = ANY(%(tasks)s::uuid[]) AND {_UNT
 RETURNING task_id, schedule_id"""
 
 
-async def clock(connection: Connection) -> datetime:
-    """The database's time, which decides what is due."""
-    now: datetime = (await connection.execute("SELECT clock_timestamp()")).scalar_one()
-    return now
-
-
 async def any_due(connection: Connection, ahead: timedelta) -> bool:
     """Tell whether there is a schedule that has fires to generate within `ahead`."""
     return bool(await connection.execute(_ANY_DUE, {"ahead": ahead}))

@@ -10,6 +10,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.states import HeldReason
 from hetuflow_server.cluster.hints import Topic, flow_topic, namespace_topic
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import create_transitions
 from hetuflow_server.queue.rows import NewInstance, NewTask
@@ -55,7 +56,7 @@ class Upstreams:
             waits=spec.get("overlap", "allow") != "allow",
         )
         id_ = ids.task_of_upstream(follower.schedule_id, follower.upstream_id, follower.ended_at)
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         try:
             key = version.concurrency_key(params, task_id=id_, fire_at=follower.ended_at)
         except Invalid:

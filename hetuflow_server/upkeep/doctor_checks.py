@@ -8,9 +8,9 @@ from datetime import timedelta
 
 from hetuflow_core import ids
 from hetuflow_server.flows import transitions as flow_transitions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue.capacity import Capacity
-from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.overlap.service import decide_for
 from hetuflow_server.upkeep import dangling_rows_store
 from hetuflow_server.upkeep.findings import BATCH, Finding, sentence
@@ -123,7 +123,7 @@ class DoctorChecks:
 
     async def _logs(self, *, repair: bool) -> Finding:
         async with self.database.transaction() as connection:
-            now = await schedule_store.clock(connection)
+            now = await database_time(connection)
             since, until = ids.first_id_at(now - _LATELY), ids.first_id_at(now - _SETTLED)
             found = await dangling_rows_store.logs_without_instance(connection, since, until, BATCH)
             if found and repair:

@@ -8,6 +8,7 @@ from uuid import UUID
 from hetuflow_core import ids
 from hetuflow_server.cluster.hints import Topic, namespace_topic
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import create_transitions
 from hetuflow_server.schedules import store as schedule_store
@@ -51,7 +52,7 @@ class BackfillFires:
             created_by=backfill.created_by,
             backfill_id=backfill.id,
         )
-        now = await schedule_store.clock(connection)
+        now = await database_time(connection)
         work = []
         for fire_at in backfill.fires:
             id_ = ids.task_of_backfill(backfill.id, backfill.created_at, backfill.schedule_id, fire_at)

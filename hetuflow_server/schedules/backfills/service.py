@@ -18,6 +18,7 @@ from hetuflow_core.schedule.planning import Fires
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.versions import JobVersion, from_row
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue import tasks_store as task_store
 from hetuflow_server.queue.finish import Finisher
@@ -59,7 +60,7 @@ class Backfills:
         """Begin a backfill, or say what it would be."""
         schedule = await self._schedules.schedule(principal, schedule_id)
         async with self._database.transaction() as connection:
-            now = await schedule_store.clock(connection)
+            now = await database_time(connection)
             _check(request, now)
             row = await job_store.job_by_id(connection, schedule.job_id)
             if row is None:

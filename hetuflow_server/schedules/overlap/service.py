@@ -11,10 +11,10 @@ from uuid import UUID
 from hetuflow_core.schedule.overlap import AHEAD, OverlapDecision, WaitingFire, decide
 from hetuflow_core.schedule.spec import Overlap
 from hetuflow_core.states import InstanceStatus, TaskStatus
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import transitions
 from hetuflow_server.queue.rows import Ending, TaskChange
-from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.overlap import store, transitions as overlap_transitions
 from hetuflow_server.schedules.overlap.store import Undecided, WaitingRow
 
@@ -50,7 +50,7 @@ async def decide_for(
     if not policies:
         return Decided()
     # Only now: whoever held the locks before has committed, and is seen.
-    now = await schedule_store.clock(connection)
+    now = await database_time(connection)
     waiting = await _waiting(connection, policies, found, now)
     if not waiting:
         return Decided()

@@ -12,10 +12,10 @@ from hetuflow_core.runtime.timers import Alarm, Timers
 from hetuflow_core.schedule.overlap import AHEAD
 from hetuflow_server.cluster.hints import Hints, Topic, instance_topic, namespace_topic
 from hetuflow_server.cluster.ownership import Ownership
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Connection, Database, Lane
 from hetuflow_server.queue import transitions
 from hetuflow_server.queue.finish import Finisher
-from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.backfills import store as backfill_store
 from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.overlap import service, store
@@ -62,7 +62,7 @@ class Staging:
 
     async def _decide(self, namespace_id: int) -> int:
         async with self._ownership.transaction(namespace_id) as connection:
-            now = await schedule_store.clock(connection)
+            now = await database_time(connection)
             near = await store.near(connection, namespace_id, now + AHEAD, _BATCH)
             stranded = await store.stranded(connection, namespace_id, _BATCH)
             if not near and not stranded:

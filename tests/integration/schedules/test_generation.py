@@ -15,6 +15,7 @@ from hetuflow_core import ids
 from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_core.limits import key_scope
 from hetuflow_server.cluster.leadership import Leadership, NotLeading
+from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.connection import Connection, Rows
 from hetuflow_server.schedules import generator as generator_module, store
 from hetuflow_server.schedules.fire_planner import DueFires, FirePlan, FirePlanner
@@ -283,7 +284,7 @@ async def test_two_generators_at_once_make_each_fire_once(scheduling: Engine) ->
 
     async def turns() -> Any:
         async with scheduling.database.transaction() as connection:
-            now = await store.clock(connection)
+            now = await database_time(connection)
             due = await store.due(connection, now + MINUTE, 100)
         specs = {row.spec: StoredSpecs().get(row.spec) for row in due}
         return await FirePlanner(DueFires(now, due, specs, {}, {})).next_batch()
