@@ -21,6 +21,7 @@ from hetuflow_server.cluster.hints import Hints, instance_topic
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.logs import store as log_store
 from hetuflow_server.logs.store import ChunkRow, LogClaim, StreamKey, StreamLength
+from hetuflow_server.logs.streams import STREAMS, SYSTEM
 from hetuflow_server.postgres.coalescing import Coalescer
 from hetuflow_server.postgres.database import Connection, Database, Lane
 
@@ -28,8 +29,6 @@ MOST_CHUNKS = 200
 MOST_CHUNK_BYTES = 1024 * 1024
 # Of one transaction, compressed.
 _BATCH_BYTES = 4 * 1024 * 1024
-STREAMS = frozenset({"stdout", "stderr", "system"})
-_SYSTEM = "system"
 
 
 class LogIngest:
@@ -82,7 +81,7 @@ class _Growth:
     def keys_of(self, chunks: Sequence[m.LogChunk]) -> list[StreamKey]:
         keys = {self._key(chunk) for chunk in chunks if self._owns(chunk)}
         # A stream that is cut says so in the system's.
-        keys |= {replace(key, stream=_SYSTEM) for key in keys if not self.claims[key.instance_id].daemon}
+        keys |= {replace(key, stream=SYSTEM) for key in keys if not self.claims[key.instance_id].daemon}
         return sorted(keys, key=lambda key: (key.instance_id, key.claim_no, key.stream))
 
     def take(self, chunk: m.LogChunk) -> m.LogResult:
@@ -122,7 +121,7 @@ class _Growth:
         text = (
             f"The {known.stream} of this log is cut here: it is longer than {format_size(self.cap)}.\n"
         ).encode()
-        system = self.lengths[replace(known.key, stream=_SYSTEM)]
+        system = self.lengths[replace(known.key, stream=SYSTEM)]
         self._grow(system, len(text), zstandard.ZstdCompressor().compress(text))
 
     def _rotate(self, grown: StreamLength) -> None:

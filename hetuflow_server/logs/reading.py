@@ -5,14 +5,14 @@ from __future__ import annotations
 import base64
 import codecs
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.errors import Invalid, NotFound
+from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.tasks import TaskInstance
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
@@ -21,8 +21,6 @@ from hetuflow_server.logs import store
 from hetuflow_server.logs.lines import last_lines, matching_lines, text_of
 from hetuflow_server.logs.store import LOG_BEGIN, LogPosition, StoredChunk
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.queue import tasks_store as task_store
-from hetuflow_server.requests.principal import Principal
 
 # A chunk may hold a megabyte.
 _BATCH = 16
@@ -74,13 +72,6 @@ class LogReading:
         self._hints = hints
         self._clock = clock
 
-    async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:
-        async with self._database.transaction() as connection:
-            found = await task_store.instance_by_id(connection, instance_id)
-        if found is None or not principal.sees(found[1]):
-            raise NotFound("There is no such task instance.", code="task_instance.not_found")
-        return found[0]
-
     def read(self, instance_id: UUID, wanted: LogQuery) -> AsyncIterator[bytes]:
         """Give what was asked for of a log, piece by piece."""
         if wanted.search is not None:
@@ -124,28 +115,29 @@ class LogReading:
 
     def follow(
         self,
-        principal: Principal,
         instance_id: UUID,
         resume: str | None,
         wanted: LogQuery,
+        read_instance: Callable[[], Awaitable[TaskInstance]],
     ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
         """Give the log as it grows, then how the instance ended; refuse a wrong position before it begins.
 
-        Who resumes has had the last lines already, and what arrived since some time.
+        Who resumes has had the last lines already, and what arrived since some time. `read_instance` returns
+        the instance as it is at that moment, and raises once the caller may no longer see it.
         """
         after = _parse_position(resume)
         if after == LOG_BEGIN and wanted.since is not None:
             after = LogPosition(wanted.since, "", -1)
         elif after != LOG_BEGIN:
             wanted = replace(wanted, tail=None)
-        return self._follow(principal, instance_id, after, wanted)
+        return self._follow(instance_id, after, wanted, read_instance)
 
     async def _follow(
         self,
-        principal: Principal,
         instance_id: UUID,
         after: LogPosition,
         wanted: LogQuery,
+        read_instance: Callable[[], Awaitable[TaskInstance]],
     ) -> AsyncIterator[LogPiece | LogEnd | LogSilence]:
         decoders: defaultdict[str, codecs.IncrementalDecoder] = defaultdict(_decoder)
         silent_since = self._clock.monotonic()
@@ -155,7 +147,7 @@ class LogReading:
                 yield _piece(chunk, text, decoders[chunk.position.stream])
             while not self._hints.closed:
                 # The state is read before the log: what was written before the end is then surely seen.
-                instance = await self.instance(principal, instance_id)
+                instance = await read_instance()
                 while chunks := await self._chunks(instance_id, after, wanted.stream):
                     after = chunks[-1].position
                     for chunk in chunks:

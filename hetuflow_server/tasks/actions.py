@@ -215,25 +215,29 @@ class TaskActions:
             self._hints.give([head_topic(*head, priority)])
         return await self.task(principal, task_id)
 
+    async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:
+        async with self._database.transaction() as connection:
+            return (await _find_instance(connection, principal, instance_id))[0]
+
     async def terminate(self, principal: Principal, instance_id: UUID) -> TaskInstance:
         """End one attempt: its task is tried again if it may be. Twice is once."""
         async with self._database.transaction() as connection:
-            found = await task_store.instance_by_id(connection, instance_id)
-            if found is None or not principal.sees(found[1]):
-                raise NotFound("There is no such task instance.", code="task_instance.not_found")
-            task_id = found[0].task_id
+            instance, namespace = await _find_instance(connection, principal, instance_id)
+            task_id = instance.task_id
             _existing(await self._finisher.lock_tasks(connection, [task_id]), task_id)
             settled = await self._finisher.terminate(connection, task_id, instance_id)
             if instance_id not in settled.asked:
                 raise Conflict(
-                    f"No agent runs this attempt, it is {found[0].status}: cancel its task instead.",
+                    f"No agent runs this attempt, it is {instance.status}: cancel its task instead.",
                     code="task_instance.not_running",
                 )
-            before = {"status": found[0].status}
-            note_change("task instance", instance_id, found[1], before=before, after={"reason": "terminated"})
+            before = {"status": instance.status}
+            note_change(
+                "task instance", instance_id, namespace, before=before, after={"reason": "terminated"}
+            )
             ended = await task_store.instance_by_id(connection, instance_id)
         self._hints.give(settled.hints)
-        return (ended or found)[0]
+        return instance if ended is None else ended[0]
 
     async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool = False) -> TaskDetail:
         """Make a new task of a finished one: same version, same parameters.
@@ -338,6 +342,16 @@ class TaskActions:
             traceparent=None,
             created_by=principal.name,
         )
+
+
+async def _find_instance(
+    connection: Connection, principal: Principal, instance_id: UUID
+) -> tuple[TaskInstance, str]:
+    """Return an instance and the name of its namespace."""
+    found = await task_store.instance_by_id(connection, instance_id)
+    if found is None or not principal.sees(found[1]):
+        raise NotFound("There is no such task instance.", code="task_instance.not_found")
+    return found
 
 
 def _existing(locked: Mapping[UUID, LockedTask], task_id: UUID) -> LockedTask:

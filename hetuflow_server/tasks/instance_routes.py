@@ -20,7 +20,6 @@ from hetuflow_core.errors import Denied, Invalid, NotFound
 from hetuflow_core.resources.pages import Page
 from hetuflow_core.resources.tasks import ListedInstance, TaskInstance
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.gateway.log_ingest import STREAMS
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.credentials import bearer
 from hetuflow_server.http.filters import (
@@ -37,6 +36,7 @@ from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit,
 from hetuflow_server.identity.access import Access
 from hetuflow_server.logs.lines import MOST_TAIL_LINES
 from hetuflow_server.logs.reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
+from hetuflow_server.logs.streams import STREAMS
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.tasks.lists.service import Place, TaskLists
@@ -114,10 +114,10 @@ async def terminate_task_instance(
 async def get_task_instance(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
-    log_reading: NamedDependency[LogReading],
+    task_actions: NamedDependency[TaskActions],
 ) -> TaskInstance:
     """One attempt of a task."""
-    return await log_reading.instance(principal, instance_id)
+    return await task_actions.instance(principal, instance_id)
 
 
 @get(
@@ -130,6 +130,7 @@ async def get_task_instance(
 async def get_logs(
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
     log_reading: NamedDependency[LogReading],
     stream: Annotated[str | None, QueryParameter(description="stdout or stderr; all if not given.")] = None,
     offset: Annotated[int, QueryParameter(ge=0, description="First byte, of one stream.")] = 0,
@@ -146,7 +147,7 @@ async def get_logs(
     """The log as it came, byte for byte, or a part of it."""
     wanted = LogQuery(stream, offset, length, tail, since, q)
     _check(wanted)
-    await log_reading.instance(principal, instance_id)
+    await task_actions.instance(principal, instance_id)
     return Stream(log_reading.read(instance_id, wanted), media_type="text/plain; charset=utf-8")
 
 
@@ -175,6 +176,7 @@ async def follow_logs(
     request: Request[Any, Any, Any],
     instance_id: FromPath[UUID],
     principal: NamedDependency[Principal],
+    task_actions: NamedDependency[TaskActions],
     log_reading: NamedDependency[LogReading],
     access: NamedDependency[Access],
     stream: Annotated[str | None, QueryParameter(description="stdout or stderr; all if not given.")] = None,
@@ -186,15 +188,20 @@ async def follow_logs(
     """The log as it grows: `log` events, then one `end` event. Last-Event-ID resumes behind an event."""
     wanted = LogQuery(stream, tail=tail, since=since)
     _check(wanted)
-    await log_reading.instance(principal, instance_id)
-    pieces = log_reading.follow(principal, instance_id, request.headers.get("last-event-id"), wanted)
+    await task_actions.instance(principal, instance_id)
+    pieces = log_reading.follow(
+        instance_id,
+        request.headers.get("last-event-id"),
+        wanted,
+        lambda: task_actions.instance(principal, instance_id),
+    )
 
     async def let_in() -> bool:
         """Whether who follows may still do so: a key that was revoked shows nothing more."""
         try:
             rights = await access.rights_now(bearer(request))
             if rights != principal.rights:
-                await log_reading.instance(replace(principal, rights=rights), instance_id)
+                await task_actions.instance(replace(principal, rights=rights), instance_id)
         except (Denied, NotFound):
             return False
         return True
