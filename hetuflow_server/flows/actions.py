@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import msgspec
@@ -32,7 +33,6 @@ from hetuflow_server.postgres.keyset import Listed
 from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.requests.principal import Principal
-from hetuflow_server.tasks.actions import TaskActions
 
 _LONGEST_COMMENT: Final = 2_000
 _BATCH: Final = 200
@@ -57,6 +57,16 @@ _ENDS: Final = {
 }
 
 
+class TasksOfRuns(Protocol):
+    """The actions on tasks that actions on flow runs consist of: the task of a flow run has the run's id."""
+
+    async def tasks_by_id(self, task_ids: Sequence[UUID]) -> list[Task]: ...
+
+    async def cancel(self, principal: Principal, task_id: UUID) -> Task: ...
+
+    async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool) -> Task: ...
+
+
 class FlowActions:
     def __init__(
         self,
@@ -64,13 +74,13 @@ class FlowActions:
         hints: Hints,
         flow_advance: FlowAdvance,
         finisher: Finisher,
-        task_actions: TaskActions,
+        tasks: TasksOfRuns,
     ) -> None:
         self._database = database
         self._hints = hints
         self._flow_advance = flow_advance
         self._finisher = finisher
-        self._task_actions = task_actions
+        self._tasks = tasks
 
     async def run(self, principal: Principal, run_id: UUID) -> FlowRunDetail:
         async with self._database.transaction() as connection:
@@ -109,12 +119,12 @@ class FlowActions:
         async with self._database.transaction() as connection:
             found = await listing_store.task_ids(connection, run_id, node, start, last, limit + 1)
             total = await listing_store.count_tasks(connection, run_id, node, first, last)
-        return await self._task_actions.tasks_by_id(found), total
+        return await self._tasks.tasks_by_id(found), total
 
     async def cancel(self, principal: Principal, run_id: UUID) -> FlowRunDetail:
         """End a run by its task; cancelling twice is cancelling once."""
         await self._seen(principal, run_id)
-        await self._task_actions.cancel(principal, run_id)
+        await self._tasks.cancel(principal, run_id)
         return await self.run(principal, run_id)
 
     async def retry(self, principal: Principal, run_id: UUID, *, whole: bool) -> Task:
@@ -122,7 +132,7 @@ class FlowActions:
         run = await self._seen(principal, run_id)
         if run.status == FlowRunStatus.SUCCEEDED and not whole:
             raise Conflict("Nothing of this run failed: run it again as a whole.", code="flow.nothing_failed")
-        return await self._task_actions.repeat(principal, run_id, from_failed=not whole)
+        return await self._tasks.repeat(principal, run_id, from_failed=not whole)
 
     async def decide(
         self, principal: Principal, run_id: UUID, node: str, word: NodeAction, comment: str | None
