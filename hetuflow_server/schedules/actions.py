@@ -14,8 +14,6 @@ from hetuflow_core.jobfile.readers.daemons import BESIDE_DAEMON
 from hetuflow_core.jobfile.readers.events import BESIDE_EVENT
 from hetuflow_core.resources.schedules import Schedule
 from hetuflow_core.schedule import ScheduleSpec
-from hetuflow_server.apply.calendars import refuse_undefined_calendars
-from hetuflow_server.apply.flows import refuse_unknown_upstreams
 from hetuflow_server.http.entity_tags import refuse_stale
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.store import JobRow
@@ -24,8 +22,10 @@ from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules import edits, store
+from hetuflow_server.schedules.calendars.references import refuse_undefined_calendars
 from hetuflow_server.schedules.edits import EditedJob
 from hetuflow_server.schedules.store import ScheduleFilter, ScheduleRow
+from hetuflow_server.schedules.upstream_references import refuse_unknown_upstreams
 
 
 class Schedules:

@@ -11,13 +11,13 @@ from hetuflow_core.calendar import DaySet
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.resources.schedules import Calendar as CalendarResource, CalendarDay
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.apply.calendars import dependents, write_calendars
 from hetuflow_server.http.entity_tags import refuse_stale
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.calendars import store
+from hetuflow_server.schedules.calendars.edits import dependents, write_calendars
 from hetuflow_server.schedules.calendars.resolved import calendar_of, put_together
 
 _DAY = timedelta(days=1)
