@@ -20,6 +20,7 @@ from bench.figure import Aim, BenchFailed, Context, Figure, Limit, Line
 from bench.simulated import in_event_loop
 from hetuflow_core.access.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.events.matcher import EventMatcher
@@ -121,7 +122,7 @@ async def _audience(context: Context, schedules: int) -> AsyncIterator[Audience]
             for number in range(schedules)
         ]
         job = {"kind": "job", "name": "job", "run": {"command": ["true"]}, "schedules": waiting}
-        await DocumentApplier(database, SystemClock()).apply(_WHO, [job], dry_run=False)
+        await DocumentApplier(database, SystemClock(), schedule_edits()).apply(_WHO, [job], dry_run=False)
         yield Audience(schedules, database, EventMatcher(database, JobVersions(), Hints()))
     finally:
         await database.stop()

@@ -30,6 +30,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.jobfile import schedule_document
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import ScheduleSpec
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
@@ -165,7 +166,7 @@ async def _fleet(context: Context, schedules: int) -> AsyncIterator[Fleet]:
     await leadership.start()
     try:
         jobs = [{"kind": "job", "name": f"job-{n}", "run": {"command": ["true"]}} for n in range(_JOBS)]
-        await DocumentApplier(database, clock).apply(_WHO, jobs, dry_run=False)
+        await DocumentApplier(database, clock, schedule_edits()).apply(_WHO, jobs, dry_run=False)
         async with database.transaction() as connection:
             await connection.execute(
                 _FILL, {"spec": _spec(timedelta(days=365), None), "schedules": schedules, "jobs": _JOBS}

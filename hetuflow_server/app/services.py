@@ -13,6 +13,7 @@ from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.agents.sessions import AgentSessions
 from hetuflow_server.app.end_hooks import TaskEndParts
 from hetuflow_server.app.identity import Identity
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.app.server_keys import server_keys
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.apply.job_edits import JobEdits
@@ -139,15 +140,12 @@ class Services:
         self.audit = AuditTrail(database)
         self.denials = Denials(database, clock)
         self.agent_actions = AgentActions(database, self.hints, self.finisher, clock)
-        self.calendar_actions = CalendarActions(database, clock)
-        self.schedules = Schedules(database)
+        self.events = Events(database)
+        self.webhooks = Webhooks(database, keyring, parts.webhooks, clock, self.events)
+        self._offer_edits()
         self.daemon_actions = DaemonActions(database, self.hints, self.schedules, clock)
         self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, parts.backfill_fires)
         self.schedule_previews = SchedulePreviews(database, clock)
-        self.events = Events(database)
-        self.webhooks = Webhooks(database, keyring, parts.webhooks, clock, self.events)
-        self.applying = DocumentApplier(database, clock, self.secrets, self.webhooks)
-        self._offer_edits()
         self.overview = Overview(database, clock)
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
@@ -168,7 +166,11 @@ class Services:
         self.explaining = TaskExplanations(self.database, self.capacity, self.versions)
 
     def _offer_edits(self) -> None:
-        """What people change of jobs and schedules beside applying documents."""
+        """What people change of jobs, schedules and calendars, and all documents."""
+        edits = schedule_edits()
+        self.calendar_actions = CalendarActions(self.database, self.clock, edits)
+        self.schedules = Schedules(self.database, edits)
+        self.applying = DocumentApplier(self.database, self.clock, edits, self.secrets, self.webhooks)
         self.job_edits = JobEdits(self.database, self.applying)
         self.bulk_switches = BulkSwitches(self.applying, self.schedules)
 

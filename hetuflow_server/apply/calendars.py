@@ -16,10 +16,12 @@ from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.edits import write_calendars
 from hetuflow_server.schedules.calendars.references import undefined_calendar, undefined_calendars
 from hetuflow_server.schedules.consequences import Consequences
+from hetuflow_server.schedules.edits import ScheduleEdits
 
 
 async def apply_calendars(
     connection: Connection,
+    edits: ScheduleEdits,
     specs: Sequence[Document],
     noted: Consequences | None = None,
     also_locked: Sequence[tuple[str, str]] = (),
@@ -28,7 +30,7 @@ async def apply_calendars(
     placed = {f"documents[{n}].": spec for n, spec in enumerate(specs) if isinstance(spec, CalendarSpec)}
     jobs = [(spec.namespace, spec.name) for spec in specs if isinstance(spec, JobSpec)]
     jobs += also_locked
-    items = await write_calendars(connection, placed, jobs, noted)
+    items = await write_calendars(connection, edits, placed, jobs, noted)
     await _refuse_undefined(connection, specs)
     return items
 

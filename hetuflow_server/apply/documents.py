@@ -45,6 +45,7 @@ from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.consequences import Consequences
+from hetuflow_server.schedules.edits import ScheduleEdits
 from hetuflow_server.secrets.service import Secrets
 from hetuflow_server.webhooks.service import Webhooks, apply_webhooks
 
@@ -65,12 +66,14 @@ class DocumentApplier:
         self,
         database: Database,
         clock: Clock,
+        edits: ScheduleEdits,
         secrets: Secrets | None = None,
         webhooks: Webhooks | None = None,
     ) -> None:
         """`secrets` and `webhooks`: who writes those; without, documents of that kind are refused."""
         self._database = database
         self._clock = clock
+        self._edits = edits
         self._secrets = secrets
         self._webhooks = webhooks
 
@@ -91,7 +94,7 @@ class DocumentApplier:
         noted = Consequences() if dry_run else None
         async with self._database.transaction() as connection:
             rest = await self._left_over(connection, principal, asked, specs, dry_run=dry_run)
-            pruning = Pruning(rest if asked.prune else ())
+            pruning = Pruning(rest if asked.prune else (), self._edits)
             await pruning.lock_calendars(connection)
             if noted is not None:
                 noted.note_calendars(pruning.calendar_namespaces)
@@ -128,11 +131,13 @@ class DocumentApplier:
         ]
         if noted is not None:
             await noted.look_before(connection, specs)
-        items += await apply_calendars(connection, specs, noted, also_locked)
+        items += await apply_calendars(connection, self._edits, specs, noted, also_locked)
         items += await apply_secrets(connection, specs, self._secrets, principal.name)
         items += await apply_webhooks(connection, specs, self._webhooks)
         await refuse_unknown_secrets(connection, specs)
-        items += await apply_jobs(connection, in_order, principal.name, self._clock, noted, also_locked)
+        items += await apply_jobs(
+            connection, self._edits, in_order, principal.name, self._clock, noted, also_locked
+        )
         await refuse_bad_calls(connection, specs)
         items += await apply_limits(connection, specs)
         place = {

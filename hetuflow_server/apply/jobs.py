@@ -21,7 +21,7 @@ from hetuflow_server.placement import store as placement_store
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.schedules.consequences import Consequences
-from hetuflow_server.schedules.edits import EditedJob, WantedSchedules, apply_schedules
+from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits, WantedSchedules
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,7 @@ class _Applied:
 
 async def apply_jobs(
     connection: Connection,
+    edits: ScheduleEdits,
     specs: Sequence[Document],
     by: str,
     clock: Clock,
@@ -65,7 +66,7 @@ async def apply_jobs(
     changed = [NewVersion.of(job.row, job.spec.labels) for job in jobs if job.known and not job.same]
     await job_store.insert_jobs(connection, new, by)
     await job_store.change_jobs(connection, changed, by)
-    schedules = await apply_schedules(
+    schedules = await edits.apply(
         connection,
         [WantedSchedules(job.edited, job.spec.schedules, new_version=not job.same) for job in jobs],
         noted,

@@ -37,7 +37,7 @@ from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.calendars import store as calendar_store
 from hetuflow_server.schedules.calendars.actions import delete_calendar
 from hetuflow_server.schedules.consequences import Consequences
-from hetuflow_server.schedules.edits import EditedJob, remove
+from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits
 from hetuflow_server.secrets.service import delete_secret
 from hetuflow_server.webhooks.service import delete_webhook
 
@@ -150,6 +150,7 @@ class Pruning:
     """What an owner's files no longer mention, on its way out."""
 
     rows: Sequence[OwnedRow]
+    edits: ScheduleEdits
 
     @property
     def jobs(self) -> list[tuple[str, str]]:
@@ -187,7 +188,7 @@ class Pruning:
         jobs = await job_store.lock_named(connection, [(row.namespace_id, row.name) for row in rows])
         schedules = await schedule_store.lock_of_jobs(connection, [job.id for job in jobs.values()])
         gone = [(_edited(job), schedule) for job in jobs.values() for schedule in schedules.get(job.id, ())]
-        await remove(connection, gone, noted)
+        await self.edits.remove(connection, gone, noted)
         items = []
         for row in rows:
             job = jobs[row.namespace_id, row.name]

@@ -21,16 +21,17 @@ from hetuflow_server.jobs.versions import from_row
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.requests.audit_context import note_change
 from hetuflow_server.requests.principal import Principal
-from hetuflow_server.schedules import edits, store
+from hetuflow_server.schedules import store
 from hetuflow_server.schedules.calendars.references import refuse_undefined_calendars
-from hetuflow_server.schedules.edits import EditedJob
+from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits
 from hetuflow_server.schedules.store import ScheduleFilter, ScheduleRow
 from hetuflow_server.schedules.upstream_references import refuse_unknown_upstreams
 
 
 class Schedules:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, edits: ScheduleEdits) -> None:
         self._database = database
+        self._edits = edits
 
     async def schedule(self, principal: Principal, schedule_id: UUID) -> Schedule:
         async with self._database.transaction() as connection:
@@ -64,7 +65,7 @@ class Schedules:
                     code="schedule.exists",
                 )
             await _check_calendars(connection, job, spec, "spec.calendar")
-            added = await edits.add(connection, _edited(job), spec)
+            added = await self._edits.add(connection, _edited(job), spec)
             note_change("schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec))
         return await self.schedule(principal, added)
 
@@ -89,7 +90,7 @@ class Schedules:
                     code="schedule.exists",
                 )
             await _check_calendars(connection, job, spec, "calendar")
-            await edits.rewrite(connection, _edited(job), row, spec)
+            await self._edits.rewrite(connection, _edited(job), row, spec)
             named = f"{job.name}/{row.name}"
             note_change("schedule", named, job.namespace, before=row.spec, after=schedule_document(spec))
         return await self.schedule(principal, schedule_id)
@@ -103,7 +104,7 @@ class Schedules:
                 "schedule", f"{job.name}/{row.name}", job.namespace, was=row.enabled, enabled=enabled
             )
             if row.enabled is not enabled:
-                await edits.restart(connection, _edited(job), [row], enabled=enabled)
+                await self._edits.restart(connection, _edited(job), [row], enabled=enabled)
         return await self.schedule(principal, schedule_id)
 
     async def delete(self, principal: Principal, schedule_id: UUID) -> None:
@@ -111,7 +112,7 @@ class Schedules:
         async with self._editing(principal, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
             note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
-            await edits.remove(connection, [(_edited(job), row)])
+            await self._edits.remove(connection, [(_edited(job), row)])
 
     async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
         """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
@@ -119,12 +120,12 @@ class Schedules:
             _note_enabled("job", job.name, job.namespace, was=job.enabled, enabled=enabled)
             if job.enabled is not enabled:
                 await job_store.enable_job(connection, job.id, enabled=enabled)
-                await edits.restart(connection, _edited(job, enabled=enabled), rows)
+                await self._edits.restart(connection, _edited(job, enabled=enabled), rows)
 
     async def delete_job(self, principal: Principal, job_id: UUID) -> None:
         """Delete a job and its schedules; what has been started, or waits, goes on."""
         async with self._editing(principal, job_id) as (connection, job, rows):
-            await edits.remove(connection, [(_edited(job), row) for row in rows])
+            await self._edits.remove(connection, [(_edited(job), row) for row in rows])
             await job_store.delete_job(connection, job.id)
             note_change("job", job.name, job.namespace, before=job.spec)
 

@@ -19,6 +19,7 @@ from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.edits import dependents, write_calendars
 from hetuflow_server.schedules.calendars.resolved import calendar_of, put_together
+from hetuflow_server.schedules.edits import ScheduleEdits
 
 _DAY = timedelta(days=1)
 # Whoever deletes one that is used is told of so many users.
@@ -26,9 +27,10 @@ _MOST_USERS_TOLD = 3
 
 
 class CalendarActions:
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: Database, clock: Clock, edits: ScheduleEdits) -> None:
         self._database = database
         self._clock = clock
+        self._edits = edits
 
     async def list_calendars(
         self,
@@ -76,7 +78,7 @@ class CalendarActions:
                     f"The namespace {spec.namespace} has a calendar {spec.name} already: change it.",
                     code="calendar.exists",
                 )
-            await write_calendars(connection, {"": spec})
+            await write_calendars(connection, self._edits, {"": spec})
             return await _find(connection, principal, spec.namespace, spec.name)
 
     async def change(
@@ -100,7 +102,7 @@ class CalendarActions:
             refuse_stale(await _find(connection, principal, namespace, name), if_match)
             merged = {**known.spec, **changes, "namespace": namespace, "name": name}
             spec = await asyncio.to_thread(calendar_of, merged)
-            await write_calendars(connection, {"": spec})
+            await write_calendars(connection, self._edits, {"": spec})
             return await _find(connection, principal, namespace, name)
 
     async def delete(self, principal: Principal, namespace: str, name: str) -> None:

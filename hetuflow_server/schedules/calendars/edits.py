@@ -18,11 +18,12 @@ from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.store import CalendarRow
 from hetuflow_server.schedules.consequences import Consequences
-from hetuflow_server.schedules.edits import EditedJob, restart
+from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits
 
 
 async def write_calendars(
     connection: Connection,
+    edits: ScheduleEdits,
     placed: Mapping[str, CalendarSpec],
     jobs: Collection[tuple[str, str]] = (),
     noted: Consequences | None = None,
@@ -44,7 +45,9 @@ async def write_calendars(
         ]
         _refuse_bad_parts(here, known)
         changed = [item.name for item in items if item.namespace == namespace and _moves_days(item)]
-        await _restart_users(connection, namespace_id, dependents(known.values(), changed), jobs, noted)
+        await _restart_users(
+            connection, edits, namespace_id, dependents(known.values(), changed), jobs, noted
+        )
     return items
 
 
@@ -55,6 +58,7 @@ def _moves_days(item: AppliedDocument) -> bool:
 
 async def _restart_users(
     connection: Connection,
+    edits: ScheduleEdits,
     namespace_id: int,
     names: Collection[str],
     jobs: Collection[tuple[str, str]],
@@ -73,7 +77,7 @@ async def _restart_users(
         if job is not None:
             rows = await schedule_store.lock_of_job(connection, job_id)
             using = [row for row in rows if row.id in by_job[job_id]]
-            await restart(connection, EditedJob(from_row(job), job.enabled), using, noted=noted)
+            await edits.restart(connection, EditedJob(from_row(job), job.enabled), using, noted=noted)
 
 
 def dependents(calendars: Iterable[CalendarRow], names: Collection[str]) -> set[str]:

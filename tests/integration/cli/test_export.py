@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hetuflow_core.jobfile import JobSpec, load_documents, parse_documents, raw_documents, write_yaml
 from hetuflow_core.jobfile.nodes import plain
 from hetuflow_core.resources.apply import ApplyAction
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.cli.export_documents import calendar_of, job_of, limit_of
 from hetuflow_server.limits.service import Limits
 from hetuflow_server.postgres.database import Database
@@ -24,7 +25,9 @@ ALL: dict[str, Any] = {"namespace": None, "after": None, "limit": 500, "cap": 10
 
 async def assert_same_when_exported(engine: Engine, least: int) -> None:
     found, _ = await engine.applying.list_jobs(WHO, name=None, **ALL)
-    calendars, _ = await CalendarActions(engine.database, engine.clock).list_calendars(WHO, **ALL)
+    calendars, _ = await CalendarActions(engine.database, engine.clock, schedule_edits()).list_calendars(
+        WHO, **ALL
+    )
     limits, _ = await Limits(engine.database, engine.hints).list_limits(WHO, **ALL)
     exported = [*map(calendar_of, calendars), *map(limit_of, limits), *map(job_of, found)]
     assert len(exported) >= least

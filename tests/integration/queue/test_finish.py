@@ -19,6 +19,7 @@ from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.app.end_hooks import TaskEndParts
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints, agent_topic, instance_topic
 from hetuflow_server.cluster.loop_roles import for_each_owned
@@ -75,7 +76,7 @@ class Engine:
         capacity = Capacity(PlacementClasses())
         self.finisher = Finisher(versions, capacity, clock, rng, TaskEndParts(versions, capacity, rng).hooks)
         self.actions = TaskActions(self.database, self.hints, versions, self.finisher, clock)
-        self.applying = DocumentApplier(self.database, clock)
+        self.applying = DocumentApplier(self.database, clock, schedule_edits())
         self.rescuer = Rescuer(self.database, self.ownership, self.finisher, self.hints)
 
     async def rescue(self) -> int:

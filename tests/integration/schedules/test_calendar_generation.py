@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.schedules.calendars.actions import CalendarActions
 from hetuflow_server.schedules.generator import Generator
 from tests.support.queue.engine import WHO, Engine, leading
@@ -23,7 +24,7 @@ async def generator(scheduling: Engine) -> AsyncIterator[Generator]:
 
 
 async def test_an_edit_of_a_calendar_takes_back_and_makes(scheduling: Engine, generator: Generator) -> None:
-    calendars = CalendarActions(scheduling.database, SystemClock())
+    calendars = CalendarActions(scheduling.database, SystemClock(), schedule_edits())
     await calendars.create(WHO, {"name": "closed", "weekdays": EVERY_DAY})
     await scheduling.apply(
         {"name": "often", "every": "1s", "calendar": "closed"}, {"name": "other", "every": "1s"}

@@ -13,6 +13,7 @@ from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.schedule import CalendarUse, ScheduleSpec
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Database
@@ -31,7 +32,9 @@ def calendar(name: str, **keys: Any) -> dict[str, Any]:
 async def apply(
     database: Database, *documents: dict[str, Any], dry_run: bool = False
 ) -> list[tuple[str, str]]:
-    result = await DocumentApplier(database, SystemClock()).apply(WHO, documents, dry_run=dry_run)
+    result = await DocumentApplier(database, SystemClock(), schedule_edits()).apply(
+        WHO, documents, dry_run=dry_run
+    )
     return [(item.name, item.action.value) for item in result.items]
 
 
@@ -41,7 +44,9 @@ async def test_calendars_are_created_changed_and_left_alone(database: Database) 
     assert await apply(database, closed) == [("closed", ApplyAction.CREATED)]
     assert await apply(database, closed) == [("closed", ApplyAction.UNCHANGED)]
     assert await apply(database, calendar("closed", weekdays=["sun"])) == [("closed", ApplyAction.CHANGED)]
-    found = await CalendarActions(database, SystemClock()).calendar(WHO, "default", "closed")
+    found = await CalendarActions(database, SystemClock(), schedule_edits()).calendar(
+        WHO, "default", "closed"
+    )
     assert (found.version, found.spec["weekdays"]) == (2, ["sun"])
 
 
@@ -56,7 +61,9 @@ async def test_calendars_of_one_apply_may_be_put_together_in_any_order(database:
     )
     days = {
         day.date: day.why
-        for day in await CalendarActions(database, SystemClock()).days(WHO, "default", "closed", 2026)
+        for day in await CalendarActions(database, SystemClock(), schedule_edits()).days(
+            WHO, "default", "closed", 2026
+        )
     }
     assert days[date(2026, 1, 6)] == "Epiphany"
     assert days[date(2026, 7, 4)] == "sat"
@@ -99,7 +106,7 @@ async def test_what_is_refused_changes_nothing(
     faults = {fault.field: fault.message for fault in caught.value.faults}
     assert message in faults[field]
     assert (
-        await CalendarActions(database, SystemClock()).list_calendars(
+        await CalendarActions(database, SystemClock(), schedule_edits()).list_calendars(
             WHO, namespace=None, after=None, limit=9, cap=9
         )
     )[1] == 0
@@ -107,7 +114,7 @@ async def test_what_is_refused_changes_nothing(
 
 async def test_a_calendar_others_are_put_together_from_stays(database: Database) -> None:
     await apply(database, calendar("weekend", weekdays=["sat"]), calendar("closed", calendars=["weekend"]))
-    calendars = CalendarActions(database, SystemClock())
+    calendars = CalendarActions(database, SystemClock(), schedule_edits())
     with pytest.raises(Conflict, match="used by the calendar closed"):
         await calendars.delete(WHO, "default", "weekend")
     await calendars.delete(WHO, "default", "closed")
@@ -117,7 +124,7 @@ async def test_a_calendar_others_are_put_together_from_stays(database: Database)
 
 
 async def test_keys_are_merged_into_a_calendar(database: Database) -> None:
-    calendars = CalendarActions(database, SystemClock())
+    calendars = CalendarActions(database, SystemClock(), schedule_edits())
     await calendars.create(WHO, {"name": "closed", "weekdays": ["sat"], "dates": ["2026-01-01"]})
     with pytest.raises(Conflict, match="already"):
         await calendars.create(WHO, {"name": "closed", "weekdays": ["sat"]})
@@ -131,7 +138,7 @@ async def test_keys_are_merged_into_a_calendar(database: Database) -> None:
 
 async def test_another_namespaces_key_sees_and_changes_nothing(database: Database) -> None:
     await apply(database, {"kind": "namespace", "name": "elsewhere"}, calendar("closed", weekdays=["sat"]))
-    calendars = CalendarActions(database, SystemClock())
+    calendars = CalendarActions(database, SystemClock(), schedule_edits())
     assert await calendars.list_calendars(ELSEWHERE, namespace=None, after=None, limit=9, cap=9) == ([], 0)
     with pytest.raises(NotFound):
         await calendars.calendar(ELSEWHERE, "default", "closed")
@@ -146,7 +153,7 @@ async def test_another_namespaces_key_sees_and_changes_nothing(database: Databas
 
 async def test_two_edits_at_once_make_no_ring(database: Database) -> None:
     await apply(database, calendar("a", weekdays=["sat"]), calendar("b", weekdays=["sun"]))
-    calendars = CalendarActions(database, SystemClock())
+    calendars = CalendarActions(database, SystemClock(), schedule_edits())
     outcomes = await asyncio.gather(
         calendars.change(WHO, "default", "a", {"calendars": ["b"]}),
         calendars.change(WHO, "default", "b", {"calendars": ["a"]}),

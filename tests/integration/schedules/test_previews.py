@@ -13,6 +13,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.schedules import ComingFire
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.requests.principal import Principal
@@ -35,11 +36,13 @@ class Stored:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.previews = SchedulePreviews(database, SystemClock())
-        self.schedules = Schedules(database)
-        self.calendars = CalendarActions(database, SystemClock())
+        self.schedules = Schedules(database, schedule_edits())
+        self.calendars = CalendarActions(database, SystemClock(), schedule_edits())
 
     async def apply(self, *documents: dict[str, Any]) -> None:
-        await DocumentApplier(self.database, SystemClock()).apply(WHO, documents, dry_run=False)
+        await DocumentApplier(self.database, SystemClock(), schedule_edits()).apply(
+            WHO, documents, dry_run=False
+        )
 
     async def rows(self, job_name: str) -> dict[str, Any]:
         found, _ = await self.schedules.list_schedules(

@@ -13,6 +13,7 @@ from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.agents.sessions import AgentSessions
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.gateway.secret_delivery import SecretDelivery
 from hetuflow_server.identity.access import AgentCredential
@@ -32,7 +33,7 @@ class Vault:
         self.engine, self.database, self.clock = engine, engine.database, SystemClock()
         self.keyring = Keyring([key, *former])
         self.secrets = Secrets(self.database, self.keyring, self.clock)
-        self.applying = DocumentApplier(self.database, self.clock, self.secrets)
+        self.applying = DocumentApplier(self.database, self.clock, schedule_edits(), self.secrets)
         sessions = AgentSessions(self.database, engine.hints, engine.finisher, self.clock)
         self.sessions = sessions
         self.delivery = SecretDelivery(self.database, sessions, JobVersions(), self.keyring, self.clock)

@@ -18,6 +18,7 @@ from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_core.resources.webhooks import WebhookRequest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.events.service import Events
 from hetuflow_server.queue.rows import Ending
@@ -42,7 +43,9 @@ class Hooks:
         self.secrets = Secrets(engine.database, self.keyring, self.clock)
         self.webhooks_on_task_end = engine.task_end_parts.webhooks
         self.webhooks = self.webhooks_of(self.webhooks_on_task_end)
-        self.applying = DocumentApplier(engine.database, self.clock, self.secrets, self.webhooks)
+        self.applying = DocumentApplier(
+            engine.database, self.clock, schedule_edits(), self.secrets, self.webhooks
+        )
 
     def webhooks_of(self, webhooks_on_task_end: WebhooksOnTaskEnd) -> Webhooks:
         """The service of the server with this end hook."""

@@ -18,6 +18,7 @@ from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.app.end_hooks import TaskEndParts
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.ownership import Ownership
@@ -67,7 +68,7 @@ class Engine:
         self.finisher = Finisher(
             versions, self.capacity, clock, rng, TaskEndParts(versions, self.capacity, rng).hooks
         )
-        self.applying = DocumentApplier(self.database, clock)
+        self.applying = DocumentApplier(self.database, clock, schedule_edits())
         self.limits = Limits(self.database, self.hints)
         ownership = _Everything(self.database)
         self.rescuer = Rescuer(self.database, ownership, self.finisher, self.hints)

@@ -20,6 +20,7 @@ from hetuflow_core.resources.tasks import RunRequest, TaskDetail
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.app.end_hooks import TaskEndParts
+from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
@@ -62,8 +63,8 @@ class Engine:
         self.task_end_parts = parts = TaskEndParts(self.versions, capacity, rng)
         self.finisher = Finisher(self.versions, capacity, self.clock, rng, parts.hooks)
         self.actions = TaskActions(database, self.hints, self.versions, self.finisher, self.clock)
-        self.applying = DocumentApplier(database, self.clock)
-        self.schedules = Schedules(database)
+        self.applying = DocumentApplier(database, self.clock, schedule_edits())
+        self.schedules = Schedules(database, schedule_edits())
         self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, parts.backfill_fires)
 
     def close(self) -> None:
