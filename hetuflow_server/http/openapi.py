@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final, get_args, get_origin
@@ -22,6 +23,8 @@ from hetuflow_server.http.problems import PROBLEM_JSON, Problem, code_of
 
 OPENAPI_PATH = "/api/v1/openapi.json"
 _DOCUMENT: Final = "openapi_document"
+_SCHEMAS: Final = "#/components/schemas/"
+_GENERIC: Final = re.compile(r"(\w+)\[(\w+)\]")
 _ABOUT: Final = (
     "Everything the command and the Python client do. Bodies and answers are JSON, times are RFC 3339 with "
     "an offset, ids are UUIDs. Errors are `application/problem+json` with a stable `code`. Lists are "
@@ -112,7 +115,7 @@ def document_of(app: Litestar) -> bytes:
 
 def completed(app: Litestar) -> dict[str, Any]:
     """Return what the framework knows of the routes, with examples, words and tags."""
-    document: dict[str, Any] = app.openapi_schema.to_schema()
+    document: dict[str, Any] = _with_plain_names(app.openapi_schema.to_schema())
     answers = dict(_answers(app))
     used = set()
     for operation in _operations(document):
@@ -131,6 +134,30 @@ def completed(app: Litestar) -> dict[str, Any]:
                 _add(response.get("content", {}), examples.answer(answers[id_]))
     document["tags"] = [{"name": tag, "description": TAGS.get(tag, "")} for tag in sorted(used)]
     return document
+
+
+def _with_plain_names(document: dict[str, Any]) -> dict[str, Any]:
+    """Call the schema of `Page[Job]` `JobPage`; the framework names it by the modules of both types."""
+    schemas = document["components"]["schemas"]
+    names = {name: _GENERIC.sub(r"\2\1", schema.get("title", name)) for name, schema in schemas.items()}
+    renamed = {names[name]: {**schema, "title": names[name]} for name, schema in schemas.items()}
+    document["components"]["schemas"] = dict(sorted(renamed.items()))
+    references = {f"{_SCHEMAS}{name}": f"{_SCHEMAS}{plain}" for name, plain in names.items()}
+    for node in _nodes(document):
+        if "$ref" in node:
+            node["$ref"] = references[node["$ref"]]
+    return document
+
+
+def _nodes(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a document."""
+    if isinstance(value, dict):
+        yield value
+        value = value.values()
+    elif not isinstance(value, list):
+        return
+    for part in value:
+        yield from _nodes(part)
 
 
 def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -65,3 +66,17 @@ def test_what_is_answered_is_read_by_its_own_type() -> None:
 def test_the_document_is_made_once() -> None:
     assert document_of(APP) is document_of(APP)
     assert json.loads(document_of(APP))["paths"].keys() == DOCUMENT["paths"].keys()
+
+
+def test_schemas_are_named_by_what_they_are_not_by_modules() -> None:
+    schemas = DOCUMENT["components"]["schemas"]
+    assert [name for name in schemas if not re.fullmatch(r"[A-Z][A-Za-z0-9]+", name)] == []
+    assert {name: schema["title"] for name, schema in schemas.items()} == {name: name for name in schemas}
+    listed = OPERATIONS["list_jobs"]["responses"]["200"]["content"]["application/json"]["schema"]
+    assert listed == {"$ref": "#/components/schemas/JobPage"}
+    assert schemas["JobPage"]["properties"]["items"]["items"] == {"$ref": "#/components/schemas/Job"}
+
+
+def test_every_reference_leads_to_a_schema_and_every_schema_is_referred_to() -> None:
+    referred = set(re.findall(r'"\$ref":"#/components/schemas/([^"]+)"', document_of(APP).decode()))
+    assert referred == set(DOCUMENT["components"]["schemas"])
