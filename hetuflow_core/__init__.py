@@ -1,3 +1,9 @@
 """The words and pure decisions of Hetuflow, shared by both sides; it imports neither."""
 
+import sys
+
+from hetuflow_core.moved_modules import MovedModules
+
 __version__ = "0.1.0"
+
+sys.meta_path.append(MovedModules)
