@@ -85,7 +85,7 @@ FROM sched_flow_node WHERE flow_run_id = %(run)s"""
 async def node_states(connection: Connection, run: UUID) -> dict[str, dict[str, Any]]:
     """Return {node: how it stands} for all nodes of a run."""
     rows = await connection.execute(_NODES, {"run": run})
-    found = [dict(row.as_dict()) for row in rows]
+    found = [row.as_dict() for row in rows]
     return {fields.pop("node"): fields for fields in found}
 
 

@@ -259,8 +259,7 @@ async def change_jobs(connection: Connection, jobs: Sequence[NewVersion], by: st
 
 
 def _job_row(row: Any) -> JobRow:
-    fields = dict(row.as_dict())
-    return JobRow(**{**fields, "digest": bytes(fields["digest"])})
+    return JobRow(**{**row.as_dict(), "digest": bytes(row.digest)})
 
 
 def _json(value: Any) -> str:

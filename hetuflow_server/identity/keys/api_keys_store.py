@@ -118,8 +118,7 @@ async def lock(connection: Connection, id_: UUID) -> LockedKey | None:
     row = (await connection.execute(_LOCK, {"id": id_})).one_or_none()
     if row is None:
         return None
-    fields = dict(row.as_dict())
-    return LockedKey(**{**fields, "role": Role(row.role)})
+    return LockedKey(**{**row.as_dict(), "role": Role(row.role)})
 
 
 async def revoke(connection: Connection, id_: UUID) -> None:
@@ -132,5 +131,4 @@ async def expire(connection: Connection, id_: UUID, grace: timedelta) -> None:
 
 
 def _shown(row: Any) -> ApiKey:
-    fields = dict(row.as_dict())
-    return ApiKey(**{**fields, "role": Role(row.role)})
+    return ApiKey(**{**row.as_dict(), "role": Role(row.role)})

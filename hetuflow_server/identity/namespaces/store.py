@@ -48,7 +48,7 @@ async def list_namespaces(
 ) -> list[Namespace]:
     """Return namespaces by name, from behind `after`."""
     rows = await connection.execute(_LIST, {"names": names, "after": after, "limit": limit})
-    return [_shown(dict(row.as_dict())) for row in rows]
+    return [_shown(row.as_dict()) for row in rows]
 
 
 async def count_namespaces(connection: Connection, names: Sequence[str] | None, cap: int) -> int:

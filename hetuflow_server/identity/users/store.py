@@ -201,5 +201,4 @@ def known(names: Sequence[str]) -> frozenset[Permission]:
 
 
 def _shown(row: Any) -> User:
-    fields = dict(row.as_dict())
-    return User(**{**fields, "grants": msgspec.convert(fields["grants"], list[UserGrant])})
+    return User(**{**row.as_dict(), "grants": msgspec.convert(row.grants, list[UserGrant])})

@@ -193,6 +193,6 @@ async def count(
 
 
 def _shown(row: Any) -> Backfill:
-    fields = dict(row.as_dict())
+    fields = row.as_dict()
     # Python keeps `from` for itself.
     return Backfill(from_=fields.pop("from"), **fields)

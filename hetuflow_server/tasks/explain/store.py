@@ -211,7 +211,7 @@ async def last_end(connection: Connection, task_id: UUID) -> LastEnd | None:
     row = (await connection.execute(_LAST_END, {"id": task_id})).one_or_none()
     if row is None:
         return None
-    fields = dict(row.as_dict())
+    fields = row.as_dict()
     claim_no, cancelled = fields.pop("claim_no"), fields.pop("cancel_requested")
     return LastEnd(AttemptEnd(**fields), claim_no, cancelled)
 
