@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from hetuflow_core.client.exchange import Emit, Plan, Request, Stream
-from hetuflow_core.client.problems import decoded
+from hetuflow_core.client.exchange import Answer, Emit, NoAnswer, Open, Plan, Read, Request, Stream
+from hetuflow_core.client.problems import decoded, error_of
 from hetuflow_core.client.retry import answered
 from hetuflow_core.resources.pages import Page
 
@@ -58,6 +58,17 @@ def pages(path: str, query: Mapping[str, Any], expected: type[Page[T]]) -> Strea
         cursor = page.next_cursor
         if cursor is None:
             return
+
+
+def chunks(request: Request) -> Stream[bytes]:
+    """Ask for something long, and give its bytes in pieces as they come in."""
+    reply: Answer | NoAnswer = yield Open(request)
+    if isinstance(reply, NoAnswer) or not reply.good:
+        raise error_of(reply)
+    while isinstance(chunk := (yield Read(reply)), bytes):
+        yield Emit(chunk)
+    if isinstance(chunk, NoAnswer):
+        raise error_of(chunk)
 
 
 def segment(name: UUID | str) -> str:

@@ -27,6 +27,7 @@ from hetuflow_core.client.httpx_transport import (
 )
 from hetuflow_core.client.operations import (
     agents as operation_agents,
+    artifacts as operation_artifacts,
     audit as operation_audit,
     bulk,
     calendars as operation_calendars,
@@ -36,11 +37,14 @@ from hetuflow_core.client.operations import (
     explanations,
     flows,
     identity,
-    job_edits,
+    jobs as operation_jobs,
+    limits as operation_limits,
     previews,
     schedules as operation_schedules,
     secrets as operation_secrets,
-    tasks_and_jobs,
+    system,
+    task_instances as operation_task_instances,
+    tasks as operation_tasks,
     webhooks as operation_webhooks,
 )
 from hetuflow_core.client.retry import under_key
@@ -193,40 +197,40 @@ class Hetuflow(BlockingTransport):
             print(hetuflow.wait(task.id, timeout=600).status)
     """
 
-    apply = _call(tasks_and_jobs.apply)
-    jobs = _iteration(tasks_and_jobs.jobs)
-    job = _call(tasks_and_jobs.job)
-    job_by_id = _call(tasks_and_jobs.job_by_id)
-    run = _call(tasks_and_jobs.run)
-    run_many = _call(tasks_and_jobs.run_many)
-    enqueue = _call(tasks_and_jobs.enqueue)
-    task = _call(tasks_and_jobs.task)
-    tasks = _iteration(tasks_and_jobs.tasks)
-    cancel = _call(tasks_and_jobs.cancel)
-    retry = _call(tasks_and_jobs.retry)
-    set_priority = _call(tasks_and_jobs.set_priority)
+    apply = _call(operation_jobs.apply)
+    jobs = _iteration(operation_jobs.jobs)
+    job = _call(operation_jobs.job)
+    job_by_id = _call(operation_jobs.job_by_id)
+    run = _call(operation_jobs.run)
+    run_many = _call(operation_jobs.run_many)
+    enqueue = _call(operation_jobs.enqueue)
+    task = _call(operation_tasks.task)
+    tasks = _iteration(operation_tasks.tasks)
+    cancel = _call(operation_tasks.cancel)
+    retry = _call(operation_tasks.retry)
+    set_priority = _call(operation_tasks.set_priority)
     follow_tasks = _iteration(task_following.follow_tasks)
     cancel_many = _call(bulk.cancel_many)
     retry_many = _call(bulk.retry_many)
     switch_jobs = _call(bulk.switch_jobs)
     switch_schedules = _call(bulk.switch_schedules)
-    task_instances = _iteration(tasks_and_jobs.task_instances)
-    task_instance = _call(tasks_and_jobs.task_instance)
-    terminate = _call(tasks_and_jobs.terminate)
+    task_instances = _iteration(operation_task_instances.task_instances)
+    task_instance = _call(operation_task_instances.task_instance)
+    terminate = _call(operation_task_instances.terminate)
     explain = _call(explanations.explain)
     wait = _call(task_waiting.wait)
     watch = _iteration(task_waiting.watch)
     follow = _iteration(task_waiting.follow)
-    logs = _call(tasks_and_jobs.logs)
-    log_chunks = _iteration(tasks_and_jobs.log_chunks)
+    logs = _call(operation_task_instances.logs)
+    log_chunks = _iteration(operation_task_instances.log_chunks)
     follow_logs = _iteration(log_following.follow_logs)
-    artifacts = _call(tasks_and_jobs.artifacts)
-    artifact_chunks = _iteration(tasks_and_jobs.artifact_chunks)
-    limits = _iteration(tasks_and_jobs.limits)
-    limit = _call(tasks_and_jobs.limit)
-    create_limit = _call(tasks_and_jobs.create_limit)
-    set_limit = _call(tasks_and_jobs.set_limit)
-    delete_limit = _call(tasks_and_jobs.delete_limit)
+    artifacts = _call(operation_artifacts.artifacts)
+    artifact_chunks = _iteration(operation_artifacts.artifact_chunks)
+    limits = _iteration(operation_limits.limits)
+    limit = _call(operation_limits.limit)
+    create_limit = _call(operation_limits.create_limit)
+    set_limit = _call(operation_limits.set_limit)
+    delete_limit = _call(operation_limits.delete_limit)
     audit = _iteration(operation_audit.audit)
     verify_audit = _call(operation_audit.verify_audit)
     webhooks = _iteration(operation_webhooks.webhooks)
@@ -258,8 +262,8 @@ class Hetuflow(BlockingTransport):
     unbind_namespace = _call(cluster.unbind_namespace)
     coming_fires_of_job = _call(previews.coming_fires_of_job)
     coming_fires = _call(previews.coming_fires)
-    info = _call(tasks_and_jobs.info)
-    status = _call(tasks_and_jobs.status)
+    info = _call(system.info)
+    status = _call(system.status)
     agents = _iteration(operation_agents.agents)
     agent = _call(operation_agents.agent)
     agent_by_id = _call(operation_agents.agent_by_id)
@@ -315,10 +319,10 @@ class Hetuflow(BlockingTransport):
     enable_schedule = _call(operation_schedules.enable_schedule)
     disable_schedule = _call(operation_schedules.disable_schedule)
     delete_schedule = _call(operation_schedules.delete_schedule)
-    create_job = _call(job_edits.create_job)
-    change_job = _call(job_edits.change_job)
-    job_etag = _call(job_edits.job_etag)
-    job_versions = _iteration(job_edits.job_versions)
+    create_job = _call(operation_jobs.create_job)
+    change_job = _call(operation_jobs.change_job)
+    job_etag = _call(operation_jobs.job_etag)
+    job_versions = _iteration(operation_jobs.job_versions)
     enable_job = _call(operation_schedules.enable_job)
     disable_job = _call(operation_schedules.disable_job)
     delete_job = _call(operation_schedules.delete_job)

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from hetuflow_core.client.exchange import Emit, Now, Pause, Plan, Stream
 from hetuflow_core.client.log_following import PATIENCE_SECONDS, LogEnd, LogPiece, follow_logs
-from hetuflow_core.client.operations import tasks_and_jobs
+from hetuflow_core.client.operations import tasks
 from hetuflow_core.errors import ServerUnreachable
 from hetuflow_core.resources.tasks import TaskDetail, TaskInstance
 from hetuflow_core.states import TASK_TERMINAL
@@ -96,7 +96,7 @@ class _TaskWatch:
         """None while the server is away."""
         now: float = yield Now()
         try:
-            found = yield from tasks_and_jobs.task(self.task_id)
+            found = yield from tasks.task(self.task_id)
         except ServerUnreachable:
             if self.heard_at is None or now - self.heard_at > PATIENCE_SECONDS:
                 raise

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hetuflow_core.client.exchange import NoAnswer, Request
-from hetuflow_core.client.operations import bulk, tasks_and_jobs
+from hetuflow_core.client.operations import bulk, jobs, task_instances, tasks
 from hetuflow_core.errors import NotFound, ServerUnreachable
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_core.resources.jobs import Job
@@ -66,7 +66,7 @@ def page(*items: Any, cursor: str | None = None) -> Any:
 def test_apply() -> None:
     item = {"kind": "job", "namespace": "default", "name": "etl", "action": "created", "version": 1}
     script = Script(good({"dry_run": True, "items": [item]}))
-    result = script.play(tasks_and_jobs.apply([{"kind": "job", "name": "etl"}], dry_run=True))
+    result = script.play(jobs.apply([{"kind": "job", "name": "etl"}], dry_run=True))
     assert result.items[0].action is ApplyAction.CREATED
     body = b'{"documents":[{"kind":"job","name":"etl"}]}'
     assert script.asked == [Request("POST", "/apply", (("dry_run", "true"),), body)]
@@ -74,7 +74,7 @@ def test_apply() -> None:
 
 def test_jobs_are_fetched_page_by_page() -> None:
     script = Script(page(a_job("a"), a_job("b"), cursor="n+x/="), page(a_job("c")))
-    script.play(tasks_and_jobs.jobs(namespace="default"))
+    script.play(jobs.jobs(namespace="default"))
     assert [job.name for job in script.emitted] == ["a", "b", "c"]
     assert [request.query for request in script.asked] == [
         (("namespace", "default"),),
@@ -84,7 +84,7 @@ def test_jobs_are_fetched_page_by_page() -> None:
 
 
 def test_a_page_is_asked_for_when_it_is_reached() -> None:
-    plan = tasks_and_jobs.jobs()
+    plan = jobs.jobs()
     next(plan)
     emitted = plan.send(page(a_job("a"), cursor="next"))
     assert emitted.item.name == "a"  # type: ignore[union-attr]  # anything else fails here, as it should
@@ -92,19 +92,19 @@ def test_a_page_is_asked_for_when_it_is_reached() -> None:
 
 def test_job_by_name() -> None:
     script = Script(page(a_job("etl-2"), a_job("etl")))
-    assert script.play(tasks_and_jobs.job("default", "etl")).name == "etl"
+    assert script.play(jobs.job("default", "etl")).name == "etl"
     assert script.asked[0].query == (("namespace", "default"), ("name", "etl"))
 
 
 def test_no_such_job() -> None:
     with pytest.raises(NotFound, match="'default' has no job 'etl'"):
-        Script(page(a_job("etl", namespace="other"))).play(tasks_and_jobs.job("default", "etl"))
+        Script(page(a_job("etl", namespace="other"))).play(jobs.job("default", "etl"))
 
 
 def test_run_says_what_was_given() -> None:
     script = Script(good(a_task(), 201))
     at = datetime(2026, 7, 1, 2, tzinfo=timezone(timedelta(hours=2)))
-    plan = tasks_and_jobs.run(ID, params={"who": "me"}, priority=7, run_at=at, idempotency_key="k")
+    plan = jobs.run(ID, params={"who": "me"}, priority=7, run_at=at, idempotency_key="k")
     assert script.play(plan) == a_task()
     request = script.asked[0]
     assert (request.method, request.path) == ("POST", f"/jobs/{ID}/run")
@@ -114,16 +114,16 @@ def test_run_says_what_was_given() -> None:
 
 def test_run_is_repeated_only_with_an_idempotency_key() -> None:
     keyed = Script(REFUSED, good(a_task(), 201))
-    assert keyed.play(tasks_and_jobs.run(ID, idempotency_key="k")).id == ID
+    assert keyed.play(jobs.run(ID, idempotency_key="k")).id == ID
     keyless = Script(REFUSED)
     with pytest.raises(ServerUnreachable):
-        keyless.play(tasks_and_jobs.run(ID))
+        keyless.play(jobs.run(ID))
     assert len(keyless.asked) == 1
 
 
 def test_run_many() -> None:
     script = Script(good({"items": [a_task(Task), a_task(Task)]}, 201))
-    assert len(script.play(tasks_and_jobs.run_many(ID, [RunRequest({"n": 1}), RunRequest({"n": 2})]))) == 2
+    assert len(script.play(jobs.run_many(ID, [RunRequest({"n": 1}), RunRequest({"n": 2})]))) == 2
     assert script.asked[0].path == f"/jobs/{ID}/runs"
     assert [run["params"] for run in msgspec.json.decode(script.asked[0].body)["runs"]] == [
         {"n": 1},
@@ -135,7 +135,7 @@ def test_run_many() -> None:
 def test_tasks_by_every_filter() -> None:
     script = Script(page(a_task(Task)))
     script.play(
-        tasks_and_jobs.tasks(
+        tasks.tasks(
             namespace="a",
             job="b",
             status="failed",
@@ -160,15 +160,15 @@ def test_tasks_by_every_filter() -> None:
 
 def test_a_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="needs a zone"):
-        Script().play(tasks_and_jobs.tasks(since=datetime(2026, 7, 1)))  # noqa: DTZ001  that is the point
+        Script().play(tasks.tasks(since=datetime(2026, 7, 1)))  # noqa: DTZ001  that is the point
 
 
 @pytest.mark.parametrize(
     ("plan", "method", "path"),
     [
-        (tasks_and_jobs.task(ID), "GET", f"/tasks/{ID}"),
-        (tasks_and_jobs.cancel(ID), "POST", f"/tasks/{ID}/cancel"),
-        (tasks_and_jobs.retry(ID), "POST", f"/tasks/{ID}/retry"),
+        (tasks.task(ID), "GET", f"/tasks/{ID}"),
+        (tasks.cancel(ID), "POST", f"/tasks/{ID}/cancel"),
+        (tasks.retry(ID), "POST", f"/tasks/{ID}/retry"),
     ],
 )
 def test_one_task(plan: Any, method: str, path: str) -> None:
@@ -181,27 +181,27 @@ def test_one_task(plan: Any, method: str, path: str) -> None:
 def test_an_id_cannot_leave_its_place_in_the_path() -> None:
     script = Script(problem(404, detail="No such task."))
     with pytest.raises(NotFound):
-        script.play(tasks_and_jobs.task("../jobs?x=1"))
+        script.play(tasks.task("../jobs?x=1"))
     assert script.asked[0].path == "/tasks/..%2Fjobs%3Fx%3D1"
 
 
 def test_logs_are_bytes() -> None:
     answer = good(0)
     script = Script(type(answer)(URL, 200, {}, b"\xff\x00raw"))
-    assert script.play(tasks_and_jobs.logs(ID, "stderr", offset=5)) == b"\xff\x00raw"
+    assert script.play(task_instances.logs(ID, "stderr", offset=5)) == b"\xff\x00raw"
     assert dict(script.asked[0].query) == {"stream": "stderr", "offset": "5"}
 
 
 def test_log_chunks_come_as_they_are_read() -> None:
     script = Script(streamed([b"a", b"b"]))
-    script.play(tasks_and_jobs.log_chunks(ID))
+    script.play(task_instances.log_chunks(ID))
     assert script.emitted == [b"a", b"b"]
 
 
 def test_a_log_that_breaks_off_is_no_complete_log() -> None:
     script = Script(streamed([b"a", NoAnswer(URL, "connection reset")]))
     with pytest.raises(ServerUnreachable, match="connection reset"):
-        script.play(tasks_and_jobs.log_chunks(ID))
+        script.play(task_instances.log_chunks(ID))
     assert script.emitted == [b"a"]
 
 
