@@ -127,8 +127,8 @@ async def scene(context: Context, what: str, name: str, *, keep: bool = False) -
     await services.dispatcher.start()
     try:
         document = {"kind": "job", "name": "bench", "run": {"command": ["true"]}}
-        await services.applying.apply(_WHO, [document], dry_run=False)
-        jobs, _ = await services.applying.list_jobs(
+        await services.document_applier.apply(_WHO, [document], dry_run=False)
+        jobs, _ = await services.document_applier.list_jobs(
             _WHO, namespace="default", name="bench", after=None, limit=1, cap=1
         )
         agent = AgentFacts(agent_id=uuid4(), version=1, slots=1_000, executors=frozenset({"command"}))

@@ -1,4 +1,4 @@
-"""The mailroom: what there is to tell agents beside work.
+"""Delivery of commands and cancels to agents.
 
 Agents wait in their polls. A hint names the agent there is something for, and a look once a second finds what
 no hint told of: one query for all agents, whose cost follows what there is to tell and not how many wait.
@@ -26,7 +26,7 @@ from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.nul_text import json_without_nul, without_nul
 from hetuflow_server.queue import store as queue_store
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.mailroom")
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.commands")
 
 _MOST_ACKNOWLEDGEMENTS = 100
 _LARGEST_RESULT = 64 * 1024

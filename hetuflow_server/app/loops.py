@@ -75,12 +75,12 @@ def _upkeep_loops(settings: ServerSettings, services: Services, cluster: Cluster
         roles.leader_loop("audit sealer", sealer.run_once, every=1.0),
         roles.owner_loop("rescuer", rescuer.run_once, look=rescuer.look, every=1.0),
         roles.owner_loop("key sweeper", key_sweeper.run_once, look=key_sweeper.look, every=1.0),
-        roles.server_loop("messenger", webhook_sender.run_once, every=1.0),
+        roles.server_loop("webhook sender", webhook_sender.run_once, every=1.0),
         roles.server_loop(
             "webhooks known", lambda: webhooks_on_task_end.refresh(services.database), every=1.0
         ),
         roles.server_loop("namespaces followed", recording.refresh, every=1.0),
-        roles.server_loop("mailroom", services.command_delivery.look, every=1.0),
+        roles.server_loop("command delivery", services.command_delivery.look, every=1.0),
         roles.server_loop("agents seen", services.sessions.flush_seen, every=1.0),
         roles.server_loop("namespace load", load.flush, every=_LOAD_EVERY_SECONDS),
         roles.server_loop("keys used", services.access.flush_uses, every=10.0),
@@ -137,7 +137,7 @@ def _event_loops(services: Services, cluster: Cluster, staging_loop: Loop) -> li
 
 
 def _flow_loops(services: Services, cluster: Cluster, timers: Timers) -> list[Loop]:
-    follow_ups = cluster.roles.server_loop("flow errands", services.flow_follow_ups.run_once, every=1.0)
+    follow_ups = cluster.roles.server_loop("flow follow-ups", services.flow_follow_ups.run_once, every=1.0)
     services.flow_follow_ups.when_wanted(follow_ups.wake)
     repair = FlowRepair(
         services.database,

@@ -77,7 +77,7 @@ def server_parts(
     )
     # Stopping goes the other way: first whoever waits is sent home, then the server closes.
     relay = Relay(services.database, settings.database.url.reveal(), services.hints, clock)
-    waiting = _Farewell(services.hints)
+    waiting = _WaitingRequests(services.hints)
     return [
         services.database,
         ClockSetter(services.database, clock),
@@ -93,7 +93,7 @@ def server_parts(
     ]
 
 
-class _Farewell:
+class _WaitingRequests:
     """Ends followed logs, which would otherwise hold up the stop."""
 
     name = "waiting requests"

@@ -133,7 +133,7 @@ class Services:
         )
         self.log_reading = LogReading(database, self.hints, clock)
         self._offer_tasks()
-        self.flow_control = FlowActions(
+        self.flow_actions = FlowActions(
             database, self.hints, parts.flow_advance, self.finisher, self.task_actions
         )
         self.limits = Limits(database, self.hints)
@@ -163,16 +163,16 @@ class Services:
         self.task_lists = TaskLists(self.database)
         self.task_stream = TaskStream(self.database, self.hints, self.clock)
         self.bulk_tasks = BulkTasks(self.database, self.hints, self.finisher, self.task_actions)
-        self.explaining = TaskExplanations(self.database, self.capacity, self.versions)
+        self.task_explanations = TaskExplanations(self.database, self.capacity, self.versions)
 
     def _offer_edits(self) -> None:
         """What people change of jobs, schedules and calendars, and all documents."""
         edits = schedule_edits()
         self.calendar_actions = CalendarActions(self.database, self.clock, edits)
         self.schedules = Schedules(self.database, edits)
-        self.applying = DocumentApplier(self.database, self.clock, edits, self.secrets, self.webhooks)
-        self.job_edits = JobEdits(self.database, self.applying)
-        self.bulk_switches = BulkSwitches(self.applying, self.schedules)
+        self.document_applier = DocumentApplier(self.database, self.clock, edits, self.secrets, self.webhooks)
+        self.job_edits = JobEdits(self.database, self.document_applier)
+        self.bulk_switches = BulkSwitches(self.document_applier, self.schedules)
 
     def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
         """Return what handlers may ask for, by the name they ask with."""
@@ -187,15 +187,15 @@ class Services:
             "agent_tokens": self.agent_tokens,
             "log_reading": self.log_reading,
             "artifacts": self.artifacts,
-            "applying": self.applying,
+            "document_applier": self.document_applier,
             "job_edits": self.job_edits,
             "task_actions": self.task_actions,
-            "explaining": self.explaining,
+            "task_explanations": self.task_explanations,
             "task_lists": self.task_lists,
             "task_stream": self.task_stream,
             "bulk_tasks": self.bulk_tasks,
             "bulk_switches": self.bulk_switches,
-            "flow_control": self.flow_control,
+            "flow_actions": self.flow_actions,
             "limits": self.limits,
             "secrets": self.secrets,
             "audit": self.audit,

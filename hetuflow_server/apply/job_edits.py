@@ -21,9 +21,9 @@ _IDENTITY = ("kind", "namespace", "name")
 
 
 class JobEdits:
-    def __init__(self, database: Database, applying: DocumentApplier) -> None:
+    def __init__(self, database: Database, document_applier: DocumentApplier) -> None:
         self._database = database
-        self._applying = applying
+        self._document_applier = document_applier
 
     async def create(self, principal: Principal, document: dict[str, Any]) -> Job:
         spec = from_document(document)
@@ -35,7 +35,7 @@ class JobEdits:
                     f"There is a job {spec.namespace}/{spec.name} already: change it, or take another name.",
                     code="job.exists",
                 )
-            await self._applying.apply_specs(connection, principal, [spec])
+            await self._document_applier.apply_specs(connection, principal, [spec])
             created = await job_store.list_jobs(
                 connection, namespaces=[spec.namespace], name=spec.name, limit=1
             )
@@ -54,7 +54,7 @@ class JobEdits:
             _refuse_another(found, changes)
             spec = from_document(merged(found.spec, changes))
             check_rights(principal, [spec], dry_run=False)
-            await self._applying.apply_specs(connection, principal, [spec])
+            await self._document_applier.apply_specs(connection, principal, [spec])
             changed = await job_store.shown(connection, job_id)
             if changed is None:
                 raise _no_job()
@@ -64,7 +64,7 @@ class JobEdits:
         self, principal: Principal, job_id: UUID, *, before: int | None, limit: int
     ) -> tuple[list[JobVersionSummary], int]:
         """Return a job's versions, newest first: one more than `limit` when there are more, and how many."""
-        await self._applying.job(principal, job_id)
+        await self._document_applier.job(principal, job_id)
         async with self._database.transaction() as connection:
             return await job_store.versions(connection, job_id, before=before, limit=limit + 1)
 

@@ -88,11 +88,11 @@ async def enable_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
-    applying: NamedDependency[DocumentApplier],
+    document_applier: NamedDependency[DocumentApplier],
 ) -> Job:
     """Let a job's schedules fire again, from now on, and people run it."""
     await schedules.enable_job(principal, job_id, enabled=True)
-    return await applying.job(principal, job_id)
+    return await document_applier.job(principal, job_id)
 
 
 @post(
@@ -106,11 +106,11 @@ async def disable_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
     schedules: NamedDependency[Schedules],
-    applying: NamedDependency[DocumentApplier],
+    document_applier: NamedDependency[DocumentApplier],
 ) -> Job:
     """Let nothing new of a job begin; what has been asked for or fired goes on."""
     await schedules.enable_job(principal, job_id, enabled=False)
-    return await applying.job(principal, job_id)
+    return await document_applier.job(principal, job_id)
 
 
 @delete(

@@ -45,17 +45,17 @@ _RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 async def apply(
     data: JSONBody[ApplyRequest],
     principal: NamedDependency[Principal],
-    applying: NamedDependency[DocumentApplier],
+    document_applier: NamedDependency[DocumentApplier],
     dry_run: Annotated[bool, QueryParameter(description="Only say what would change.")] = False,
 ) -> ApplyResult:
     """Apply documents as in job files, all together or not at all."""
-    return await applying.apply_request(principal, data, dry_run=dry_run)
+    return await document_applier.apply_request(principal, data, dry_run=dry_run)
 
 
 @get("/jobs", operation_id="list_jobs", opt=needs(Permission.JOBS_READ), responses=problems())
 async def list_jobs(
     principal: NamedDependency[Principal],
-    applying: NamedDependency[DocumentApplier],
+    document_applier: NamedDependency[DocumentApplier],
     namespace: Annotated[str | None, QueryParameter()] = None,
     name: Annotated[str | None, QueryParameter()] = None,
     label: Labels = None,
@@ -64,7 +64,7 @@ async def list_jobs(
 ) -> Page[Job]:
     """List jobs by namespace and name."""
     after = decode_cursor(cursor, tuple[str, str])
-    jobs, total = await applying.list_jobs(
+    jobs, total = await document_applier.list_jobs(
         principal,
         namespace=namespace,
         name=name,
@@ -86,10 +86,10 @@ async def list_jobs(
 async def get_job(
     job_id: FromPath[UUID],
     principal: NamedDependency[Principal],
-    applying: NamedDependency[DocumentApplier],
+    document_applier: NamedDependency[DocumentApplier],
 ) -> Response[Job]:
     """A job with its whole document. Its ETag, sent back as If-Match, guards a change against others."""
-    return tagged(await applying.job(principal, job_id))
+    return tagged(await document_applier.job(principal, job_id))
 
 
 @post(

@@ -19,8 +19,8 @@ _MOST_COUNTED: Final = 10_000
 
 
 class BulkSwitches:
-    def __init__(self, applying: DocumentApplier, schedules: Schedules) -> None:
-        self._applying = applying
+    def __init__(self, document_applier: DocumentApplier, schedules: Schedules) -> None:
+        self._document_applier = document_applier
         self._schedules = schedules
 
     async def jobs(
@@ -35,7 +35,7 @@ class BulkSwitches:
     ) -> tuple[BulkResult, tuple[str, str] | None]:
         _refuse(principal, wanted, everything=everything)
         limit = SAMPLE if trying else most_at_once()
-        jobs, total = await self._applying.list_jobs(
+        jobs, total = await self._document_applier.list_jobs(
             principal,
             namespace=wanted.namespace,
             name=wanted.name,

@@ -61,38 +61,38 @@ def balance(
     if not servers:
         return {}
     willing = {id_: weight for id_, weight in servers.items() if weight > 0} or dict.fromkeys(servers, 1.0)
-    desks = {id_: _ServerLoad(id_, willing.get(id_, 1.0)) for id_ in sorted(servers)}
+    loads = {id_: _ServerLoad(id_, willing.get(id_, 1.0)) for id_ in sorted(servers)}
     placed: dict[int, UUID] = {}
     orphans: list[tuple[Namespace, list[_ServerLoad]]] = []
     for namespace in sorted(namespaces, key=lambda one: one.id):
-        pins = [desks[id_] for id_ in sorted(namespace.pinned_to) if id_ in desks]
-        allowed = pins or [desks[id_] for id_ in sorted(willing)]
-        if (here := next((desk for desk in allowed if desk.id == namespace.server), None)) is None:
+        pins = [loads[id_] for id_ in sorted(namespace.pinned_to) if id_ in loads]
+        allowed = pins or [loads[id_] for id_ in sorted(willing)]
+        if (here := next((server for server in allowed if server.id == namespace.server), None)) is None:
             orphans.append((namespace, allowed))
         else:
             _put(here, namespace, placed, movable=not pins)
     for orphan, allowed in sorted(orphans, key=lambda one: (-one[0].burden, one[0].id)):
         burden = orphan.burden
-        desk = min(allowed, key=lambda one: (one.pressure_with(burden), one.id))
-        _put(desk, orphan, placed, movable=not orphan.pinned_to & desks.keys())
+        server = min(allowed, key=lambda one: (one.pressure_with(burden), one.id))
+        _put(server, orphan, placed, movable=not orphan.pinned_to & loads.keys())
     if even_out:
-        _even_out([desks[id_] for id_ in sorted(willing)], placed)
+        _even_out([loads[id_] for id_ in sorted(willing)], placed)
     return placed
 
 
-def _put(desk: _ServerLoad, namespace: Namespace, placed: dict[int, UUID], *, movable: bool) -> None:
-    placed[namespace.id] = desk.id
-    desk.load += namespace.burden
+def _put(server: _ServerLoad, namespace: Namespace, placed: dict[int, UUID], *, movable: bool) -> None:
+    placed[namespace.id] = server.id
+    server.load += namespace.burden
     if movable:
-        desk.movable[namespace.id] = namespace.burden
+        server.movable[namespace.id] = namespace.burden
 
 
-def _even_out(desks: Sequence[_ServerLoad], placed: dict[int, UUID]) -> None:
-    pressures = [desk.pressure for desk in desks]
-    mean = sum(desk.load for desk in desks) / sum(desk.weight for desk in desks)
+def _even_out(loads: Sequence[_ServerLoad], placed: dict[int, UUID]) -> None:
+    pressures = [server.pressure for server in loads]
+    mean = sum(server.load for server in loads) / sum(server.weight for server in loads)
     if max(pressures) - min(pressures) <= TOLERANCE * mean:
         return
-    while (move := _best_move(desks)) is not None:
+    while (move := _best_move(loads)) is not None:
         namespace, source, target = move
         burden = source.movable.pop(namespace)
         source.load -= burden
@@ -101,10 +101,10 @@ def _even_out(desks: Sequence[_ServerLoad], placed: dict[int, UUID]) -> None:
         placed[namespace] = target.id
 
 
-def _best_move(desks: Sequence[_ServerLoad]) -> tuple[int, _ServerLoad, _ServerLoad] | None:
+def _best_move(loads: Sequence[_ServerLoad]) -> tuple[int, _ServerLoad, _ServerLoad] | None:
     """Return what to move from where to where, or None when nothing would make it better."""
-    target = min(desks, key=lambda desk: (desk.pressure, desk.id))
-    for source in sorted(desks, key=lambda desk: (-desk.pressure, desk.id)):
+    target = min(loads, key=lambda server: (server.pressure, server.id))
+    for source in sorted(loads, key=lambda server: (-server.pressure, server.id)):
         best = min(
             (
                 (max(target.pressure_with(burden), source.pressure_with(-burden)), id_)

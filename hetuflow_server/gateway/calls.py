@@ -33,8 +33,8 @@ class Gateway:
 
     access: Access
     sessions: AgentSessions
-    claiming: Polls
-    reporting: Reports
+    polls: Polls
+    reports: Reports
     log_ingest: LogIngest
     command_delivery: CommandDelivery
     artifacts: Artifacts
@@ -44,11 +44,11 @@ class Gateway:
 async def _exchange(to: Gateway, agent: AgentCredential, asked: m.Reports) -> m.ReportsTaken:
     """Take reports, and give out work at the same time if they ask for some."""
     if asked.poll is None:
-        return await to.reporting.report(agent, asked)
+        return await to.reports.report(agent, asked)
     poll = msgspec.structs.replace(asked.poll, wait_ms=0)
-    polling = asyncio.create_task(to.claiming.poll(agent, poll), name="poll with reports")
+    polling = asyncio.create_task(to.polls.poll(agent, poll), name="poll with reports")
     try:
-        taken = await to.reporting.report(agent, asked)
+        taken = await to.reports.report(agent, asked)
         return msgspec.structs.replace(taken, polled=await polling)
     finally:
         # What it was dealt for an answer that will not be given goes back.
@@ -99,13 +99,13 @@ CALLS: Mapping[str, Call[Any]] = {
         lambda to, agent, asked: to.sessions.register(agent, asked),
     ),
     "poll": Call(
-        m.Poll, _Kind.POLL, _Kind.POLLED, lambda to, agent, asked: to.claiming.poll(agent, asked), waits=True
+        m.Poll, _Kind.POLL, _Kind.POLLED, lambda to, agent, asked: to.polls.poll(agent, asked), waits=True
     ),
     "heartbeat": Call(
         m.Heartbeat,
         _Kind.HEARTBEAT,
         _Kind.HEARTBEAT_KEPT,
-        lambda to, agent, asked: to.reporting.heartbeat(agent, asked),
+        lambda to, agent, asked: to.reports.heartbeat(agent, asked),
     ),
     "reports": Call(
         m.Reports,

@@ -17,7 +17,7 @@ from hetuflow_core.errors import DatabaseUnreachable
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.database import Database
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.evicting")
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.postgres")
 
 # Whoever is in the way gets this long to commit.
 PATIENCE_SECONDS = 1.0

@@ -1,4 +1,4 @@
-"""The messenger: tells others of tasks that have ended, until they have heard it or it is given up.
+"""Sends webhook messages about tasks that have ended, until they are accepted or given up.
 
 Any server's loop: a delivery that was taken is not due again until its taker must have ended, so two servers
 do not make the same one, and one that dies leaves it to the others. Messages may come twice, never not at

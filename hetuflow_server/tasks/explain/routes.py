@@ -26,10 +26,10 @@ from hetuflow_server.tasks.explain.service import TaskExplanations
 async def explain_task(
     task_id: FromPath[UUID],
     principal: NamedDependency[Principal],
-    explaining: NamedDependency[TaskExplanations],
+    task_explanations: NamedDependency[TaskExplanations],
 ) -> Explanation:
     """Why a task is where it is: what stands in its way, what each agent is refused for, what would help."""
-    return await explaining.explain(principal, task_id)
+    return await task_explanations.explain(principal, task_id)
 
 
 explanations_router = Router("/api/v1", route_handlers=[explain_task], tags=["tasks"])

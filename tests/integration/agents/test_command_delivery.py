@@ -1,4 +1,4 @@
-"""The mailroom: whom it calls and when, and what an agent is told, how often and in which of its lives."""
+"""Delivery of commands: which agents it wakes and when, and what each session is told and how often."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SetClock(SystemClock):
 
 
 class Post:
-    """Two agents, and the mailroom of a server that hears of nothing but what it is told here."""
+    """Two agents, and the command delivery of a server that hears of nothing but what it is told here."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine, self.fleet, self.clock, self.hints = engine, Fleet(engine), SetClock(), Hints()

@@ -82,9 +82,7 @@ class Agent:
         return (await self.gateway.sessions.register(self.credential, asked)).agent_id
 
     async def poll(self, free: int, wait_ms: int = 60_000) -> m.Polled:
-        return await self.gateway.claiming.poll(
-            self.credential, m.Poll(self.session_id, uuid4(), free, wait_ms)
-        )
+        return await self.gateway.polls.poll(self.credential, m.Poll(self.session_id, uuid4(), free, wait_ms))
 
 
 ADMIN = Principal.with_role("tester", Role.ADMIN)
@@ -112,8 +110,8 @@ async def an_agent(server: Server) -> tuple[Agent, UUID]:
 async def run_a_job(server: Server) -> UUID:
     services = server.services
     document = {"kind": "job", "name": f"job-{uuid4().hex[:8]}", "run": {"command": ["sleep", "60"]}}
-    await services.applying.apply(ADMIN, [document], dry_run=False)
-    jobs, _ = await services.applying.list_jobs(
+    await services.document_applier.apply(ADMIN, [document], dry_run=False)
+    jobs, _ = await services.document_applier.list_jobs(
         ADMIN, namespace="default", name=document["name"], after=None, limit=1, cap=1
     )
     (task_id,) = await services.task_actions.run(ADMIN, jobs[0].id, [RunRequest()])
@@ -165,7 +163,7 @@ async def test_what_an_agent_will_not_hear_of_goes_to_who_waits(
         raise AssertionError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(here.services.gateway.claiming._assignments, "make", hold_up)
+        patch.setattr(here.services.gateway.polls._assignments, "make", hold_up)
         leaving = asyncio.create_task(leaver.poll(1))
         await run_a_job(here)
         await asyncio.wait_for(making.wait(), 20)
