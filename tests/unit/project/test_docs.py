@@ -15,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+CHECKLISTS = sorted((ROOT / "docs/checklists").glob("new-*.md"))
 # Pages that are read in the source tree rather than in the built site; mkdocs checks the links of the others.
 TOP_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 _LONGEST_DECISION = 25
@@ -67,6 +68,19 @@ def test_links_of_top_pages_lead_somewhere(name: str) -> None:
     targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
     assert [target for target in targets if not (ROOT / target).exists()] == []
     assert targets or name != "README.md"
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", *CHECKLISTS], ids=lambda page: page.name)
+def test_paths_that_contributors_are_sent_to_exist(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    spans = re.findall(r"`([^`\s]+)`", text)
+    folders = tuple(f"{folder.name}/" for folder in ROOT.iterdir() if folder.is_dir())
+    paths = [span for span in spans if span.startswith(folders)]
+    files = [span for span in spans if span.endswith(".py") and not span.startswith(folders)]
+    # A placeholder such as <subject> stands for any name.
+    missing = [path for path in paths if not [*ROOT.glob(re.sub(r"<\w+>|NNNN_name", "*", path))]]
+    assert missing + [file for file in files if not [*ROOT.glob(f"hetuflow_*/**/{file}")]] == []
+    assert "/" not in "".join(files), "a path begins at the top of the tree"
 
 
 @pytest.mark.parametrize("name", TOP_PAGES)
