@@ -50,8 +50,8 @@ class Polls:
         until = self._clock.monotonic() + wait.total_seconds()
         while True:
             session = await self._sessions.current(credential, asked.session_id)
-            # Only if the agent says that it repeats a request: after a restart of the server all requests are
-            # unknown here, and the next look finds the commands.
+            # Only for requests that the agent marks as repeated: after a restart the server knows no request,
+            # and its next query for pending commands finds those of all agents.
             again = asked.repeated and repeated
             messages = await self._command_delivery.collect(session.id, asked.session_id, again=again)
             left = 0.0 if messages else max(0.0, until - self._clock.monotonic())
@@ -61,6 +61,8 @@ class Polls:
                     if claimed or messages or not waiting_poll.dismissed:
                         assignments = await self._assignments.make(claimed)
                         now = ids.milliseconds(self._clock.now())
+                        # The gateway writes the response without waiting, so a run that waits for the
+                        # delivery continues after the write.
                         return m.Polled(now, assignments, messages.cancels, messages.commands)
             # The session may have ended or changed, or a command came: read both again, and wait on.
             repeated = False

@@ -72,7 +72,7 @@ class Backlog:
         self.index.remove([entry for entry in entries if entry not in self._added_in_round])
 
     def is_future(self, entry: BacklogEntry, now: datetime) -> bool:
-        """Tell whether all instances of an entry are known to be due later."""
+        """Return whether all instances of an entry are known to be due later."""
         due_at = self._first_due.get(entry)
         return due_at is not None and due_at > now
 
@@ -191,10 +191,10 @@ class CandidateSearch:
         locked: Sequence[Claimable] = (),
         skip: AbstractSet[BacklogEntry] = frozenset(),
     ) -> list[Claimable]:
-        """Lock up to `limit` instances in addition to those that are `locked`.
+        """Lock up to `limit` instances in addition to the `locked` ones.
 
         An entry that had fewer instances than its quota is left out of the next pass. When no entry is left,
-        other entries follow: first those that may have due instances, then those that have future ones only.
+        other entries follow: first the ones that may have due instances, then the ones that are due later.
         """
         rows: list[Claimable] = []
         searched: dict[BacklogEntry, None] = {}

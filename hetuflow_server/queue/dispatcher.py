@@ -288,7 +288,7 @@ class Dispatcher:
         return assigned, bool(admission.refused) or found.unfinished
 
     async def _jobs_of(self, connection: Connection, rows: Sequence[Claimable]) -> dict[UUID, RunningJob]:
-        """Return {job: its name and labels, for anti-affinity rules}; empty if there are no such rules."""
+        """Return {job: its name and labels} if the anti-affinity rules of any candidate need them."""
         jobs: dict[UUID, RunningJob] = {}
         if not self._matcher.has_anti_affinity(rows):
             return jobs

@@ -41,17 +41,17 @@ class StrideShares:
         self._last_charge: dict[int, int] = {}
         self._charges = 0
         self._uncounted: Counter[int] = Counter()
-        # {entry: when it last had a quota}, for entries of one priority to alternate.
+        # {entry: number of its last quota}. Of two entries with equal priority, the other one is next.
         self._last_quota: dict[BacklogEntry, int] = {}
-        self._assigned = 0
+        self._distributed = 0
 
     def observe(self, backlog: Iterable[BacklogEntry]) -> None:
         """Take note of the whole backlog: namespaces without an entry have become idle."""
         entries = set(backlog)
         self._active &= {entry.namespace_id for entry in entries}
         self._raise_floor()
-        # Times above the floor are kept: a namespace that got too much does not become equal by a moment of
-        # rest.
+        # Times above the floor are kept: a namespace that was assigned more than its share stays behind the
+        # others if it is idle for a moment.
         self._time = {
             namespace: time
             for namespace, time in self._time.items()
@@ -74,7 +74,7 @@ class StrideShares:
 
         Namespaces share by weight. Within a namespace the highest priority comes first, and entries of the
         same priority alternate. `at_most` caps entries that are known to have fewer instances, or less room.
-        Quotas are not charged: `charge` takes what was really assigned.
+        Quotas are not charged: `charge` takes the numbers that were assigned.
         """
         groups = _by_namespace(entries)
         self._weights.update(
@@ -84,8 +84,8 @@ class StrideShares:
         self._limit_gaps(groups)
         quotas = self._distribute(groups, limit, at_most or {}, most_entries)
         for entry, count in quotas.items():
-            self._assigned += count
-            self._last_quota[entry] = self._assigned
+            self._distributed += count
+            self._last_quota[entry] = self._distributed
         return list(quotas.items())
 
     def charge(self, namespace_id: int, count: int) -> None:

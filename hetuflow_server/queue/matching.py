@@ -70,7 +70,7 @@ class Matcher:
         return count
 
     def has_anti_affinity(self, rows: Iterable[Claimable]) -> bool:
-        """Tell whether the neighbours on an agent matter for any of these instances."""
+        """Return whether the neighbours on an agent matter for any of these instances."""
         classes = {row.placement_id for row in rows}
         rules = [self._requirements(placement_id).anti_affinity for placement_id in classes]
         return any(rule.required or rule.preferred for rule in rules)
@@ -166,7 +166,7 @@ class _ClassPolls:
         self._sample_takes_until = _FOREVER
 
     def choose(self, row: Claimable, batch: _Batch) -> WaitingPoll | None:
-        """Choose the best poll of a sample of those that have room for the instance."""
+        """Choose the best poll of a sample of the polls that have room for the instance."""
         poll = None
         if self._requirements is _NO_REQUIREMENTS:
             poll = self._choose_from_heap(row.due_at, batch)
@@ -177,7 +177,7 @@ class _ClassPolls:
         return poll
 
     def _choose_from_heap(self, due_at: datetime, batch: _Batch) -> WaitingPoll | None:
-        """Choose without comparing the whole sample; None if not all of it may take what is due then."""
+        """Choose without comparing the sample; None if some of its polls may not take the instance yet."""
         sample, counts = self._sample, batch.counts
         while True:
             complete = len(sample) >= _SAMPLE or (sample and sample[0][:2] == _BEST_RANK)

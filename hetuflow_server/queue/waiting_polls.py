@@ -2,8 +2,7 @@
 
 Up to 10,000 polls wait, and a round of the dispatcher must cost what it assigns, not how many polls wait. So
 everything that a round needs to know about all polls is kept up to date as polls come and go: their free
-slots, the longest prefetch, their namespaces, and which polls suit the placement classes that were used
-lately.
+slots, the longest prefetch, their namespaces, and which polls suit recently used placement classes.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class WaitingPoll:
     repeated: bool = True
     # The poll may be assigned instances: a round has checked for such reservations and found none.
     eligible: bool = False
-    # The poll is to return early, because there may be commands for its agent.
+    # The poll returns early, because there may be commands for its agent.
     dismissed: bool = False
     # No round has considered the poll yet.
     new: bool = True
@@ -84,7 +83,7 @@ class WaitingPoll:
         return answer.result()
 
     def assign(self, claimed: list[Claimed]) -> None:
-        """Answer the poll with these instances; with none, it returns without work."""
+        """Answer the poll with these instances, or with none."""
         if not self.answer.done():
             self.answer.set_result(claimed)
 
@@ -105,7 +104,7 @@ class WaitingPoll:
             self.assign([])
 
     def note_round(self) -> None:
-        """A round has considered the poll and assigned what there was."""
+        """A round has considered the poll."""
         self.new = False
         if self.ending:
             self.assign([])
@@ -120,7 +119,7 @@ class WaitingPoll:
         return await self._delivered
 
     def note_delivered(self, *, complete: bool) -> None:
-        """The answer to the agent is complete, or was given up."""
+        """Report to `deliver` that the answer to the agent is complete, or failed."""
         if self._delivered is not None and not self._delivered.done():
             self._delivered.set_result(complete)
 
@@ -131,7 +130,7 @@ class WaitingPolls:
     def __init__(
         self, fits: Callable[[int, AgentFacts], bool], on_arrival: Callable[[], None] = lambda: None
     ) -> None:
-        """`fits` tells whether an agent may run instances of a placement class."""
+        """`fits` returns whether an agent may run instances of a placement class."""
         self._fits = fits
         self._on_arrival = on_arrival
         self._closed = False
@@ -164,7 +163,7 @@ class WaitingPolls:
         return self._by_namespace.keys()
 
     def add(self, poll: WaitingPoll) -> None:
-        """Let a poll wait; polls that come after `close` are answered at once."""
+        """Let a poll wait, unless the server is stopping."""
         if self._closed:
             poll.assign([])
             return
@@ -182,7 +181,7 @@ class WaitingPolls:
                 suitable[poll] = None
 
     def remove(self, poll: WaitingPoll) -> None:
-        """Remove a poll; a poll that is not there is ignored."""
+        """Remove a poll; removing it twice has no effect."""
         self._new.pop(poll, None)
         if poll not in self._all:
             return
@@ -201,10 +200,10 @@ class WaitingPolls:
 
     def supersede(self, poll: WaitingPoll) -> None:
         """Answer an earlier poll of the same request: the agent has disconnected to send it again."""
-        same = [one for one in self._by_agent.get(poll.agent_id, ()) if one.request_id == poll.request_id]
-        for earlier in same:
-            self.remove(earlier)
-            earlier.assign([])
+        for earlier in tuple(self._by_agent.get(poll.agent_id, ())):
+            if earlier.request_id == poll.request_id:
+                self.remove(earlier)
+                earlier.assign([])
 
     def fail(self, error: Exception) -> None:
         """Answer all polls with an error."""
@@ -213,7 +212,7 @@ class WaitingPolls:
             self.remove(poll)
 
     def close(self) -> None:
-        """Answer all polls, and those that come later."""
+        """Answer all polls without instances; polls that arrive later are answered at once."""
         self._closed = True
         for poll in tuple(self._all):
             poll.assign([])
@@ -320,7 +319,7 @@ class DirectHandoff:
     ) -> None:
         if self.created is None:
             if not self._poll.answer.done():
-                # The failed transaction may have been committed all the same: check for a reservation.
+                # The transaction that failed may have been committed: check for a reservation.
                 self._poll.repeated = True
                 self._waiting_polls.add(self._poll)
             return
@@ -336,7 +335,7 @@ class DirectHandoff:
             await self._release([instance])
         except Exception as error:  # noqa: BLE001 - the reservation expires by itself
             log.warning(
-                "assigned instance not collected: agent disconnected; released when the reservation expires",
+                "assigned instance not released, agent disconnected",
                 instance=str(instance.id),
                 error=str(error),
             )
