@@ -1,7 +1,7 @@
 """The services of a server on a database of their own, without HTTP: what a claim and a finish cost there.
 
-The claim is the dispatcher's (heads, fair shares, suitability, dealing, reserving) for one agent that asks,
-the finish is the settler's: the statements and the Python around them are those of a running server.
+The claim is the dispatcher's (backlog, fair shares, matching, reserving) for the poll of one agent. The
+finish is the finisher's: the statements and the Python around them are those of a running server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hetuflow_server.app.direct_database import open_database
 from hetuflow_server.app.services import Services
 from hetuflow_server.postgres.database import Lane
 from hetuflow_server.queue.rows import Ending
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import ServerSettings
 
@@ -81,10 +81,11 @@ class Scene:
         for _ in range(times):
             await self.services.task_actions.run(_WHO, self.job, [RunRequest()] * rows)
             began = time.perf_counter()
-            assigned = await self.services.dispatcher.ask(self._waiting_poll(rows), 10)
-            claimed_at = time.perf_counter()
+            async with self.services.dispatcher.assignment(self._waiting_poll(rows), 10) as claimed:
+                claimed_at = time.perf_counter()
             endings = [
-                Ending(one.id, one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in assigned.claimed
+                Ending(instance.id, instance.token, InstanceStatus.SUCCEEDED, exit_code=0)
+                for instance in claimed
             ]
             async with self.services.database.transaction(Lane.PLANNED) as connection:
                 settled = await self.services.finisher.succeed(connection, endings)

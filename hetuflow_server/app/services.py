@@ -158,7 +158,7 @@ class Services:
             self.versions,
             self.finisher,
             self.clock,
-            offer=self.dispatcher.offer,
+            hand_off=self.dispatcher.hand_off,
         )
         self.task_lists = TaskLists(self.database)
         self.task_stream = TaskStream(self.database, self.hints, self.clock)

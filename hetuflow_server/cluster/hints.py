@@ -9,17 +9,26 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.requests.audit_context import afterwards
 
-NAMESPACE, HEAD, AGENT, INSTANCE, DAEMONS = "namespace", "head", "agent", "instance", "daemons"
+NAMESPACE, BACKLOG, AGENT, INSTANCE, DAEMONS = "namespace", "backlog", "agent", "instance", "daemons"
 EVENTS = "events"
 FLOW = "flow"
 
 
+class BacklogEntry(NamedTuple):
+    """Pending instances of one namespace, placement class and priority, bound to one agent or to none."""
+
+    namespace_id: int
+    placement_id: int
+    priority: int
+    # The only agent that may run them; None: any suitable agent.
+    target: UUID | None = None
+
+
 class Topic(NamedTuple):
     kind: str
-    id: int | UUID | Head
+    id: int | UUID | BacklogEntry
 
 
 def namespace_topic(namespace_id: int) -> Topic:
@@ -27,9 +36,9 @@ def namespace_topic(namespace_id: int) -> Topic:
     return Topic(NAMESPACE, namespace_id)
 
 
-def head_topic(namespace_id: int, placement_id: int, priority: int) -> Topic:
-    """New work, by whoever knows exactly where: claims here need not look for it."""
-    return Topic(HEAD, Head(namespace_id, placement_id, priority))
+def backlog_topic(namespace_id: int, placement_id: int, priority: int) -> Topic:
+    """New pending instances of one backlog entry: the dispatcher of this server need not search for it."""
+    return Topic(BACKLOG, BacklogEntry(namespace_id, placement_id, priority))
 
 
 def agent_topic(agent_id: UUID) -> Topic:

@@ -20,6 +20,7 @@ from hetuflow_server.cluster.hints import (
     AGENT,
     DAEMONS,
     NAMESPACE,
+    BacklogEntry,
     Hints,
     Topic,
     events_topic,
@@ -27,7 +28,6 @@ from hetuflow_server.cluster.hints import (
 )
 from hetuflow_server.postgres import notifications
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.queue.fairness import Head
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.relay")
 
@@ -82,7 +82,9 @@ class Relay:
         if relayed:
             return
         mine = {topic for topic in topics if topic.kind in {NAMESPACE, AGENT, DAEMONS}}
-        mine |= {namespace_topic(topic.id.namespace_id) for topic in topics if isinstance(topic.id, Head)}
+        mine |= {
+            namespace_topic(topic.id.namespace_id) for topic in topics if isinstance(topic.id, BacklogEntry)
+        }
         if mine:
             self._news |= mine
             self._some.set()

@@ -18,7 +18,7 @@ from hetuflow_core.jobfile import FlowNode
 from hetuflow_core.jobfile.readers.flows import MOST_ITEMS
 from hetuflow_core.states import FlowNodeStatus, HeldReason
 from hetuflow_core.templates.rendering import render, render_value
-from hetuflow_server.cluster.hints import Topic, flow_topic, head_topic, namespace_topic
+from hetuflow_server.cluster.hints import Topic, backlog_topic, flow_topic, namespace_topic
 from hetuflow_server.flows import fleets, store
 from hetuflow_server.flows.definitions import FlowDefinition, NodeDefinition
 from hetuflow_server.flows.node_values import Facts, facts_of, kept
@@ -366,7 +366,7 @@ def _arrivals(instances: Sequence[NewInstance]) -> set[Topic]:
         if one.held_reason is HeldReason.FLOW
         else namespace_topic(one.namespace_id)
         if one.target_agent_id is not None
-        else head_topic(one.namespace_id, one.placement_id, one.priority)
+        else backlog_topic(one.namespace_id, one.placement_id, one.priority)
         for one in instances
     }
 

@@ -1,4 +1,4 @@
-"""Claiming: a poll is answered as soon as there is anything to tell, or with nothing when its time is up."""
+"""Polls of agents: answered when there are instances or commands for the agent, or when their time is up."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from hetuflow_server.agents.store import AgentSession
 from hetuflow_server.gateway.assignments import Assignments
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.queue.dispatcher import Dispatcher
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 
 _MOST_PREFETCH = timedelta(seconds=5)
 _MOST_PER_POLL = 500
-# What an agent of short tasks may take beyond its slots, for the next moment.
+# How many instances an agent that runs short tasks may queue in addition to its slots.
 _MOST_AHEAD = 256
 _MOST_SESSIONS = 50_000
 
@@ -41,7 +41,7 @@ class Polls:
         self._assignments = assignments
         self._command_delivery = command_delivery
         self._clock = clock
-        # {session: the last request it made here}.
+        # {session: its last request to this server}
         self._last_requests: LRUCache[UUID, UUID] = LRUCache(_MOST_SESSIONS)
 
     async def poll(self, credential: AgentCredential, asked: m.Poll) -> m.Polled:
@@ -50,27 +50,25 @@ class Polls:
         until = self._clock.monotonic() + wait.total_seconds()
         while True:
             session = await self._sessions.current(credential, asked.session_id)
-            # Only when it says so: after a restart everybody is new here, and the next look finds their mail.
+            # Only for requests that the agent marks as repeated: after a restart the server knows no request,
+            # and its next query for pending commands finds those of all agents.
             again = asked.repeated and repeated
-            mail = await self._command_delivery.collect(session.id, asked.session_id, again=again)
-            left = 0.0 if mail else max(0.0, until - self._clock.monotonic())
+            messages = await self._command_delivery.collect(session.id, asked.session_id, again=again)
+            left = 0.0 if messages else max(0.0, until - self._clock.monotonic())
             waiting_poll = _waiting_poll(credential, session, asked, repeated=repeated)
             with self._command_delivery.calling(session.id, waiting_poll.dismiss):
-                assigned = await self._dispatcher.ask(waiting_poll, left)
-            if assigned.claimed or mail or not waiting_poll.dismissed:
-                break
-            # There may be something to tell, or its session is over, or something about it was decided.
+                async with self._dispatcher.assignment(waiting_poll, left) as claimed:
+                    if claimed or messages or not waiting_poll.dismissed:
+                        assignments = await self._assignments.make(claimed)
+                        now = ids.milliseconds(self._clock.now())
+                        # The gateway writes the response without waiting, so a run that waits for the
+                        # delivery continues after the write.
+                        return m.Polled(now, assignments, messages.cancels, messages.commands)
+            # The session may have ended or changed, or a command came: read both again, and wait on.
             repeated = False
-        try:
-            assignments = await self._assignments.make(assigned.claimed)
-        except BaseException:
-            # Whoever asked has gone in this very moment, or what it was dealt cannot be told.
-            await self._dispatcher.take_back(assigned)
-            raise
-        return m.Polled(ids.milliseconds(self._clock.now()), assignments, mail.cancels, mail.commands)
 
     def _maybe_repeated(self, asked: m.Poll) -> bool:
-        """Tell whether a request may have been answered before: it says so, or it is not known to be new."""
+        """Return whether a request may have been answered before: unless it is known to be new."""
         last = self._last_requests.get(asked.session_id)
         self._last_requests[asked.session_id] = asked.request_id
         return asked.repeated or last is None or last == asked.request_id
@@ -96,16 +94,16 @@ def _waiting_poll(
 
 
 def _by_namespace(credential: AgentCredential, running: Sequence[RunningJob]) -> dict[int, list[RunningJob]]:
-    found: dict[int, list[RunningJob]] = {}
+    jobs: dict[int, list[RunningJob]] = {}
     for job in running:
         namespace_id = credential.namespaces.get(job.namespace)
         if namespace_id is not None:
-            found.setdefault(namespace_id, []).append(job)
-    return found
+            jobs.setdefault(namespace_id, []).append(job)
+    return jobs
 
 
 def _free(session: AgentSession, asked: m.Poll) -> Resources:
-    """What an agent says is left, which it knows best, but never more than it has."""
+    """Return the free resources that the agent reports, but never more than it has."""
     capacity = session.capabilities.resources
     if asked.free_resources is None:
         return capacity

@@ -1,8 +1,8 @@
-"""Where work waits, in an order from which a claim picks a few heads without going through all of them.
+"""An index of the backlog, from which a claim picks a few entries without iterating over all of them.
 
-Heads nobody who waits may take are set aside and cost nothing until somebody comes who may; heads of which
-nothing is due yet are left out until then. Within a namespace the highest priority comes first; heads of one
-priority take turns.
+Entries that suit none of the waiting polls are set apart and cost nothing until a poll arrives that suits
+them. Entries without a due instance are postponed until one is due. Within a namespace the highest priority
+comes first; entries of one priority alternate.
 """
 
 from __future__ import annotations
@@ -12,176 +12,185 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from uuid import UUID
 
-from hetuflow_server.queue.fairness import Head
+from hetuflow_server.cluster.hints import BacklogEntry
 
 
 class BacklogIndex:
     def __init__(self) -> None:
-        # {namespace: {priority: its heads, the one served longest ago first}}
-        self._ready: dict[int, dict[int, dict[Head, None]]] = {}
-        # {namespace: {class: heads nobody here may take}}, and {agent: those that are bound to it}
-        self._aside: dict[int, dict[int, dict[Head, None]]] = {}
-        self._bound: dict[UUID, dict[Head, None]] = {}
-        # Those without room under a limit, until it is looked again.
-        self._full: dict[Head, None] = {}
-        # {head: when something of it is due}, and the same in this order, with some that are awake again.
-        self._asleep: dict[Head, datetime] = {}
-        self._alarms: list[tuple[datetime, int, Head]] = []
-        self._all: set[Head] = set()
-        # {namespace: classes that were set aside at any time}; it only grows.
-        self._ever_aside: dict[int, set[int]] = {}
+        self._all: set[BacklogEntry] = set()
+        # {namespace: {priority: entries to pick from, the one served longest ago first}}
+        self._ready: dict[int, dict[int, dict[BacklogEntry, None]]] = {}
+        # {namespace: {placement class: entries that no waiting poll suits}}, {agent: such entries bound to
+        # it}
+        self._unsuited: dict[int, dict[int, dict[BacklogEntry, None]]] = {}
+        self._unsuited_bound: dict[UUID, dict[BacklogEntry, None]] = {}
+        # {namespace: placement classes that were ever in `_unsuited`}; it only grows.
+        self._ever_unsuited: dict[int, set[int]] = {}
+        # Entries whose limit is used up, until the backlog is read again.
+        self._full: dict[BacklogEntry, None] = {}
+        # {entry: when its first instance is due}, and a heap of them, which also has entries that are ready
+        # again.
+        self._postponed: dict[BacklogEntry, datetime] = {}
+        self._due_heap: list[tuple[datetime, int, BacklogEntry]] = []
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def __iter__(self) -> Iterator[Head]:
+    def __iter__(self) -> Iterator[BacklogEntry]:
         return iter(self._all)
 
-    def add(self, head: Head) -> None:
-        """Note a head; one that was set aside stays there, because who waits is still the same.
+    def add(self, entry: BacklogEntry) -> None:
+        """Add an entry that has a new instance.
 
-        One that was asleep is not: what it is told for may be due.
+        An unsuited entry stays unsuited, because the waiting polls are still the same. A postponed entry
+        becomes ready, because the new instance may be due.
         """
-        if head not in self._all:
-            self._all.add(head)
-            self._place(head)
-        elif head in self._asleep:
-            del self._asleep[head]
-            self._place(head)
+        if entry not in self._all:
+            self._all.add(entry)
+            self._make_ready(entry)
+        elif entry in self._postponed:
+            del self._postponed[entry]
+            self._make_ready(entry)
 
-    def replace(self, heads: Iterable[Head]) -> None:
-        """Say what waits, all of it; what was without room or asleep is ready again."""
-        found = set(heads)
-        self.remove(self._all - found)
-        for head in (*self._full, *self._asleep):
-            self._place(head)
-        self._full, self._asleep, self._alarms = {}, {}, []
-        for head in found - self._all:
-            self.add(head)
+    def replace(self, backlog: Iterable[BacklogEntry]) -> None:
+        """Take over the whole backlog; full and postponed entries become ready."""
+        entries = set(backlog)
+        self.remove(self._all - entries)
+        for entry in (*self._full, *self._postponed):
+            self._make_ready(entry)
+        self._full, self._postponed, self._due_heap = {}, {}, []
+        for entry in entries - self._all:
+            self.add(entry)
 
-    def remove(self, heads: Iterable[Head]) -> None:
-        """Nothing waits in these any more."""
-        for head in heads:
-            self._all.discard(head)
-            self._full.pop(head, None)
-            self._asleep.pop(head, None)
-            self._unplace(head)
+    def remove(self, entries: Iterable[BacklogEntry]) -> None:
+        """Remove entries that have no pending instance."""
+        for entry in entries:
+            self._all.discard(entry)
+            self._full.pop(entry, None)
+            self._postponed.pop(entry, None)
+            self._take_out(entry)
 
-    def lay_down(self, first_due: Mapping[Head, datetime], horizon: datetime) -> None:
-        """Say when the first of each head is due: those beyond the horizon are asleep until `rouse`."""
-        for head, due_at in first_due.items():
-            if due_at > horizon and head in self._all:
-                self._unplace(head)
-                self._asleep[head] = due_at
-        # The numbers only keep heads from being compared.
-        self._alarms = [(due_at, number, head) for number, (head, due_at) in enumerate(self._asleep.items())]
-        heapq.heapify(self._alarms)
+    def postpone(self, first_due: Mapping[BacklogEntry, datetime], horizon: datetime) -> None:
+        """Postpone those of these entries whose first instance is due after the horizon."""
+        for entry, due_at in first_due.items():
+            if due_at > horizon and entry in self._all:
+                self._take_out(entry)
+                self._postponed[entry] = due_at
+        # The numbers keep the heap from comparing entries: a target may be None.
+        self._due_heap = [
+            (due_at, number, entry) for number, (entry, due_at) in enumerate(self._postponed.items())
+        ]
+        heapq.heapify(self._due_heap)
 
-    def rouse(self, horizon: datetime) -> None:
-        """What is due until then is ready."""
-        while (first := self.next_alarm()) is not None and first <= horizon:
-            _, _, head = heapq.heappop(self._alarms)
-            del self._asleep[head]
-            self._place(head)
+    def resume(self, horizon: datetime) -> None:
+        """Make postponed entries ready whose first instance is due until the horizon."""
+        while (due_at := self.next_due()) is not None and due_at <= horizon:
+            _, _, entry = heapq.heappop(self._due_heap)
+            del self._postponed[entry]
+            self._make_ready(entry)
 
-    def next_alarm(self) -> datetime | None:
-        """Return when the first of those asleep is due."""
-        while self._alarms:
-            due_at, _, head = self._alarms[0]
-            if self._asleep.get(head) == due_at:
+    def next_due(self) -> datetime | None:
+        """Return when the first postponed entry is due."""
+        while self._due_heap:
+            due_at, _, entry = self._due_heap[0]
+            if self._postponed.get(entry) == due_at:
                 return due_at
-            heapq.heappop(self._alarms)
+            heapq.heappop(self._due_heap)
         return None
 
     def pick(
-        self, namespaces: Collection[int], most: int, takers: Callable[[Head], int | None]
-    ) -> dict[Head, int]:
-        """Return up to `most` heads of each namespace that somebody takes rows of, and how many.
+        self, namespaces: Collection[int], most: int, demand: Callable[[BacklogEntry], int | None]
+    ) -> dict[BacklogEntry, int]:
+        """Return up to `most` ready entries of each namespace with their `demand`, if there is any.
 
-        Those nobody takes are set aside until `welcome` is told of somebody who may; those of which `takers`
-        knows nothing yet are passed over.
+        `demand` returns how many instances of an entry the waiting polls could take. Entries with a demand of
+        0 are set apart until `restore_classes` or `restore_bound` names them; None leaves an entry where it
+        is.
         """
-        picked: dict[Head, int] = {}
-        barren = []
+        picked: dict[BacklogEntry, int] = {}
+        unsuited = []
         for namespace_id in self._ready.keys() & namespaces:
             count = 0
-            for head in self._in_order(namespace_id):
-                rows = takers(head)
-                if rows:
-                    picked[head] = rows
+            for entry in self._in_order(namespace_id):
+                demanded = demand(entry)
+                if demanded:
+                    picked[entry] = demanded
                     count += 1
                     if count == most:
                         break
-                elif rows is not None:
-                    barren.append(head)
-        for head in barren:
-            self._set_aside(head)
+                elif demanded is not None:
+                    unsuited.append(entry)
+        for entry in unsuited:
+            self._set_apart(entry)
         return picked
 
-    def note_turns(self, heads: Iterable[Head]) -> None:
-        """These were served: others of their priority come first next time."""
-        for head in heads:
-            level = self._ready.get(head.namespace_id, {}).get(head.priority, {})
-            if head in level:
-                level[head] = level.pop(head)
+    def note_served(self, entries: Iterable[BacklogEntry]) -> None:
+        """Move these entries behind the others of their priority."""
+        for entry in entries:
+            level = self._ready.get(entry.namespace_id, {}).get(entry.priority, {})
+            if entry in level:
+                level[entry] = level.pop(entry)
 
-    def note_full(self, heads: Iterable[Head]) -> None:
-        """These have no room under a limit; they are left out until the heads are read again."""
-        for head in heads:
-            self._unplace(head)
-            self._full[head] = None
+    def note_full(self, entries: Iterable[BacklogEntry]) -> None:
+        """Leave these entries out, whose limit is used up, until the backlog is read again."""
+        for entry in entries:
+            self._take_out(entry)
+            self._full[entry] = None
 
-    def ever_aside(self, namespace_id: int) -> AbstractSet[int]:
-        """Classes of which something was set aside at any time; they only become more."""
-        return self._ever_aside.get(namespace_id, frozenset())
+    def unsuited_classes(self, namespace_id: int) -> AbstractSet[int]:
+        """Return the placement classes that have unsuited entries."""
+        return self._unsuited.get(namespace_id, {}).keys()
 
-    def classes_aside(self, namespace_id: int) -> AbstractSet[int]:
-        """Classes of which something was set aside."""
-        return self._aside.get(namespace_id, {}).keys()
+    def ever_unsuited_classes(self, namespace_id: int) -> AbstractSet[int]:
+        """Return the placement classes that ever had unsuited entries; the set only grows."""
+        return self._ever_unsuited.get(namespace_id, frozenset())
 
-    def welcome(self, namespace_id: int, classes: Iterable[int]) -> None:
-        """Somebody has come who may take these classes: they are ready again."""
-        aside = self._aside.get(namespace_id)
-        if aside:
+    def restore_classes(self, namespace_id: int, classes: Iterable[int]) -> None:
+        """Make unsuited entries of these placement classes ready: a poll has arrived that suits them."""
+        unsuited = self._unsuited.get(namespace_id)
+        if unsuited:
             for placement_id in classes:
-                for head in aside.pop(placement_id, ()):
-                    self._place(head)
+                for entry in unsuited.pop(placement_id, ()):
+                    self._make_ready(entry)
 
-    def welcome_agent(self, agent_id: UUID) -> None:
-        """What is bound to this agent is ready again."""
-        for head in self._bound.pop(agent_id, ()):
-            self._place(head)
+    def restore_bound(self, agent_id: UUID) -> None:
+        """Make unsuited entries that are bound to this agent ready: a poll of the agent has arrived."""
+        for entry in self._unsuited_bound.pop(agent_id, ()):
+            self._make_ready(entry)
 
-    def _in_order(self, namespace_id: int) -> Iterator[Head]:
+    def _in_order(self, namespace_id: int) -> Iterator[BacklogEntry]:
         levels = self._ready[namespace_id]
         for priority in sorted(levels, reverse=True):
             yield from levels[priority]
 
-    def _place(self, head: Head) -> None:
-        self._ready.setdefault(head.namespace_id, {}).setdefault(head.priority, {})[head] = None
+    def _make_ready(self, entry: BacklogEntry) -> None:
+        self._ready.setdefault(entry.namespace_id, {}).setdefault(entry.priority, {})[entry] = None
 
-    def _set_aside(self, head: Head) -> None:
-        self._unplace(head)
-        if head.target is not None:
-            self._bound.setdefault(head.target, {})[head] = None
+    def _set_apart(self, entry: BacklogEntry) -> None:
+        self._take_out(entry)
+        if entry.target is not None:
+            self._unsuited_bound.setdefault(entry.target, {})[entry] = None
         else:
-            self._ever_aside.setdefault(head.namespace_id, set()).add(head.placement_id)
-            self._aside.setdefault(head.namespace_id, {}).setdefault(head.placement_id, {})[head] = None
+            classes = self._unsuited.setdefault(entry.namespace_id, {})
+            classes.setdefault(entry.placement_id, {})[entry] = None
+            self._ever_unsuited.setdefault(entry.namespace_id, set()).add(entry.placement_id)
 
-    def _unplace(self, head: Head) -> None:
-        """Take a head out of wherever it stands."""
-        _drop(self._ready, head.namespace_id, head.priority, head)
-        _drop(self._aside, head.namespace_id, head.placement_id, head)
-        if head.target is not None and (bound := self._bound.get(head.target)) is not None:
-            bound.pop(head, None)
+    def _take_out(self, entry: BacklogEntry) -> None:
+        """Take an entry out of the ready and the unsuited ones."""
+        _discard(self._ready, entry.namespace_id, entry.priority, entry)
+        _discard(self._unsuited, entry.namespace_id, entry.placement_id, entry)
+        if entry.target is not None and (bound := self._unsuited_bound.get(entry.target)) is not None:
+            bound.pop(entry, None)
             if not bound:
-                del self._bound[head.target]
+                del self._unsuited_bound[entry.target]
 
 
-def _drop(index: dict[int, dict[int, dict[Head, None]]], first: int, second: int, head: Head) -> None:
+def _discard(
+    index: dict[int, dict[int, dict[BacklogEntry, None]]], first: int, second: int, entry: BacklogEntry
+) -> None:
     members = index.get(first, {}).get(second)
-    if members is not None and head in members:
-        del members[head]
+    if members is not None and entry in members:
+        del members[entry]
         if not members:
             del index[first][second]
             if not index[first]:

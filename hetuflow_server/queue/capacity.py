@@ -13,12 +13,11 @@ from datetime import timedelta
 from uuid import UUID
 
 from hetuflow_core.limits import Scope, admit, room
-from hetuflow_server.cluster.hints import Topic, namespace_topic
+from hetuflow_server.cluster.hints import BacklogEntry, Topic, namespace_topic
 from hetuflow_server.limits import store as limit_store
 from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue import concurrency_key_transitions
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Claimable, EndedGroup, Freed
 
 
@@ -38,16 +37,18 @@ class Capacity:
     def __init__(self, classes: PlacementClasses) -> None:
         self.classes = classes
 
-    async def room(self, connection: Connection, heads: Iterable[Head]) -> dict[Head, int]:
-        """Return how much of each head may go, for those under a limit; the classes have been learned."""
+    async def room(self, connection: Connection, entries: Iterable[BacklogEntry]) -> dict[BacklogEntry, int]:
+        """Return {entry under a limit: how many of its instances may be claimed}; their classes are known."""
         limited = {
-            head: scopes for head in heads if (scopes := self._scopes(head.namespace_id, head.placement_id))
+            entry: scopes
+            for entry in entries
+            if (scopes := self._scopes(entry.namespace_id, entry.placement_id))
         }
         if not limited:
             return {}
         free = await limit_store.free(connection, {scope for scopes in limited.values() for scope in scopes})
-        rooms = {head: room(scopes, free) for head, scopes in limited.items()}
-        return {head: rows for head, rows in rooms.items() if rows is not None}
+        rooms = {entry: room(scopes, free) for entry, scopes in limited.items()}
+        return {entry: count for entry, count in rooms.items() if count is not None}
 
     async def take(self, connection: Connection, rows: Sequence[Claimable]) -> Admission:
         """Take what these rows need, as far as there is room, in their order."""

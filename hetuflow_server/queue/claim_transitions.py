@@ -1,6 +1,7 @@
-"""The verbs by which pending instances become somebody's; beside `transitions.py`, which see.
+"""The transitions from pending to reserved; `transitions.py` has the others.
 
-A claim locks what its heads have to offer, deals it in memory and reserves it, in one transaction.
+In one transaction, a claim locks pending instances of some backlog entries, matches them with waiting polls
+in memory, and reserves them.
 """
 
 from __future__ import annotations
@@ -14,19 +15,20 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.ids import range_of
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.arrays import BigInts, Ints, SmallInts, Uuids
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.sql_fragments import STATUS_BY_ID, by_key
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Claimable, Claimed, NewInstance, Recipient
 
 RESERVATION = timedelta(seconds=10)
 _uuids = msgspec.json.Decoder(list[UUID])
 
 
-# The heads are probed without locks, then rows are locked by id in the order of the claim: exactly what is
-# returned is locked. An array, not a join: a join may be planned as a scan of the whole queue.
-_LOCK_HEADS = """
+# The backlog entries are probed without locks. Then rows are locked by id in the order of the claim, so that
+# no row is locked that is not returned. An array, not a join: a join may be planned as a scan of the whole
+# queue.
+_LOCK_ROWS = """
 SELECT t.id, t.task_id, t.namespace_id, t.placement_id, t.priority, t.due_at, t.concurrency_key,
        t.target_agent_id, t.job_id, t.job_version, t.attempt, t.fire_at, t.lease_ms, t.slot, t.claim_no
 FROM sched_task_instance t
@@ -42,16 +44,17 @@ WHERE t.status = 'pending' AND t.id = ANY(ARRAY(
       AND id <> ALL(%(without)s::uuid[])
     ORDER BY due_at, id LIMIT h.quota) i))
 ORDER BY t.due_at > now(), t.priority DESC, t.due_at, t.id LIMIT %(want)s FOR UPDATE SKIP LOCKED"""
-_LOCK_CLAIMABLE = _LOCK_HEADS.format(target="target_agent_id IS NULL")
-# Work that is bound to one agent: an index and heads of its own.
-_LOCK_TARGETED = _LOCK_HEADS.format(target="target_agent_id = h.target_agent_id")
+_LOCK_CLAIMABLE = _LOCK_ROWS.format(target="target_agent_id IS NULL")
+# Instances that are bound to one agent have a separate index and separate backlog entries.
+_LOCK_TARGETED = _LOCK_ROWS.format(target="target_agent_id = h.target_agent_id")
 
 _CLAIMED = """i.id, i.task_id, i.namespace_id, i.job_id, i.job_version, i.attempt, i.token, i.claim_no,
           i.fire_at, i.due_at, i.reserved_until, i.lease_ms, i.placement_id, i.slot"""
 
-# The first row tells how many were reserved, and when; only if some are missing do the others come back, by
-# their places. Then what tasks have to say to whoever runs them, mostly nothing. They are read apart, by one
-# array within the partitions of their ids: joined to the rows, each row would look for all of them.
+# The first result row has the number of reserved instances and the time. Only if some are missing, rows with
+# the places of the reserved ones follow. Then come the parameters, trace and flow data of the tasks that have
+# any, mostly none. The tasks are read apart, by one array within the partitions of their ids: joined to the
+# instances, each row would search all of these partitions.
 _RESERVE = f"""
 WITH moment AS MATERIALIZED (SELECT clock_timestamp() AS at),
 i AS (
@@ -81,13 +84,13 @@ WHERE i.agent_id = ANY(%(agents)s::uuid[]) AND i.request_id = ANY(%(requests)s::
   AND i.status = 'reserved'"""
 
 
-# A task without parameters, trace and flow.
-_SAYS_NOTHING: tuple[Any, ...] = ({}, None, None, None)
+# Of a task without parameters, trace and flow.
+_NO_TASK_DATA: tuple[Any, ...] = ({}, None, None, None)
 
 
 async def lock_claimable(
     connection: Connection,
-    quotas: Sequence[tuple[Head, int]],
+    quotas: Sequence[tuple[BacklogEntry, int]],
     *,
     want: int,
     prefetch: timedelta,
@@ -95,20 +98,21 @@ async def lock_claimable(
 ) -> list[Claimable]:
     """Lock up to `want` instances, due before future-due, then by priority, due time and id.
 
-    What is bound to one agent comes first: nobody else can take it. `without` are those this transaction has
-    locked before: SKIP LOCKED does not skip one's own locks.
+    Instances that are bound to one agent come first, because no other agent can take them. `without` names
+    the instances that this transaction has locked already: SKIP LOCKED does not skip the transaction's own
+    locks.
     """
     locked: list[Claimable] = []
-    bound = [one for one in quotas if one[0].target is not None]
-    free = [one for one in quotas if one[0].target is None] if bound else quotas
-    for statement, some in ((_LOCK_TARGETED, bound), (_LOCK_CLAIMABLE, free)):
+    bound = [quota for quota in quotas if quota[0].target is not None]
+    unbound = [quota for quota in quotas if quota[0].target is None] if bound else quotas
+    for statement, some in ((_LOCK_TARGETED, bound), (_LOCK_CLAIMABLE, unbound)):
         if some and len(locked) < want:
             parameters = {
-                "namespaces": Ints([head.namespace_id for head, _ in some]),
-                "placements": BigInts([head.placement_id for head, _ in some]),
-                "priorities": SmallInts([head.priority for head, _ in some]),
-                "quotas": Ints([quota for _, quota in some]),
-                "targets": Uuids([head.target for head, _ in some]),
+                "namespaces": Ints([entry.namespace_id for entry, _ in some]),
+                "placements": BigInts([entry.placement_id for entry, _ in some]),
+                "priorities": SmallInts([entry.priority for entry, _ in some]),
+                "quotas": Ints([count for _, count in some]),
+                "targets": Uuids([entry.target for entry, _ in some]),
                 "want": want - len(locked),
                 "prefetch": prefetch,
                 "without": Uuids(without),
@@ -119,58 +123,58 @@ async def lock_claimable(
 
 
 async def reserve(
-    connection: Connection, grants: Sequence[tuple[Claimable, Recipient]], *, last: bool = False
+    connection: Connection, matches: Sequence[tuple[Claimable, Recipient]], *, last: bool = False
 ) -> list[Claimed | None]:
-    """Reserve rows this transaction has locked for those they were dealt to; with `last`, commit as well.
+    """Reserve rows that this transaction has locked for their recipients; with `last`, commit as well.
 
-    Returns what each grant has become; None: the row was not there to be reserved.
+    Returns the claim of each match; None: the row could not be reserved, because it is no longer pending.
     """
-    reserved: list[Claimed | None] = [None] * len(grants)
-    if not grants:
+    reserved: list[Claimed | None] = [None] * len(matches)
+    if not matches:
         return reserved
-    # By identity: comparing ids for each row would cost more than what is told apart.
-    recipients = {id(recipient): recipient for _, recipient in grants}
+    # By identity: comparing three ids per row is slower than one integer.
+    recipients = {id(recipient): recipient for _, recipient in matches}
     places = {key: place for place, key in enumerate(recipients, start=1)}
-    earliest, latest = range_of(row.task_id for row, _ in grants)
-    tokens = new_tokens(len(grants))
+    earliest, latest = range_of(row.task_id for row, _ in matches)
+    tokens = new_tokens(len(matches))
     parameters = {
-        "ids": Uuids([row.id for row, _ in grants]),
+        "ids": Uuids([row.id for row, _ in matches]),
         "tokens": Uuids(tokens),
-        "task_id": Uuids([row.task_id for row, _ in grants]),
-        "recipients": Ints([places[id(recipient)] for _, recipient in grants]),
-        "agents": Uuids([one.agent_id for one in recipients.values()]),
-        "sessions": Uuids([one.session_id for one in recipients.values()]),
-        "requests": Uuids([one.request_id for one in recipients.values()]),
+        "task_id": Uuids([row.task_id for row, _ in matches]),
+        "recipients": Ints([places[id(recipient)] for _, recipient in matches]),
+        "agents": Uuids([recipient.agent_id for recipient in recipients.values()]),
+        "sessions": Uuids([recipient.session_id for recipient in recipients.values()]),
+        "requests": Uuids([recipient.request_id for recipient in recipients.values()]),
         "reservation": RESERVATION,
         "first": earliest,
         "last": latest,
     }
     rows = await connection.execute(_RESERVE, parameters, binary=True, last=last)
     at, count = rows[0][:2]
-    taken: Iterable[int] = range(count)
-    if count < len(grants):
-        taken = [row[1] - 1 for row in rows[1:] if row[2] is None]
-    said = {row[2]: row[3:] for row in rows[1:] if row[2] is not None}
-    for place in taken:
-        row = grants[place][0]
+    places_reserved: Iterable[int] = range(count)
+    if count < len(matches):
+        places_reserved = [row[1] - 1 for row in rows[1:] if row[2] is None]
+    task_data = {row[2]: row[3:] for row in rows[1:] if row[2] is not None}
+    for place in places_reserved:
+        row = matches[place][0]
         reserved[place] = claimed(
             row,
             tokens[place],
             row.claim_no + 1,
             max(at, row.due_at) + RESERVATION,
             row.lease_ms,
-            *(said.get(row.task_id, _SAYS_NOTHING) if said else _SAYS_NOTHING),
+            *(task_data.get(row.task_id, _NO_TASK_DATA) if task_data else _NO_TASK_DATA),
         )
     return reserved
 
 
 def new_tokens(count: int) -> list[UUID]:
-    """Draw random UUIDs, all at once: PostgreSQL may open its source of randomness for each of them.
+    """Return random UUIDs; PostgreSQL may open its source of randomness for each UUID that it draws.
 
-    Made by a decoder, which takes a tenth of the time that their own constructor does.
+    A JSON decoder builds them in a tenth of the time that the constructor of UUID takes.
     """
     drawn = secrets.token_hex(16 * count)
-    # The digits of version and variant are given.
+    # The digits of version and variant are fixed.
     texts = [
         f"{drawn[at : at + 12]}4{drawn[at + 13 : at + 16]}a{drawn[at + 17 : at + 32]}"
         for at in range(0, len(drawn), 32)
@@ -189,7 +193,7 @@ def claimed(
     flow_node: str | None,
     flow_context: dict[str, Any] | None,
 ) -> Claimed:
-    """Return what the owner of a row is given; its task says the last four."""
+    """Return the claim of an instance; the last four arguments are data of its task."""
     return Claimed(
         row.id,
         row.task_id,
@@ -216,7 +220,7 @@ async def claimed_before(
     connection: Connection,
     requests: Sequence[tuple[UUID, UUID]],
 ) -> dict[UUID, list[Claimed]]:
-    """Return {request: what it was given already}, for (agent, request) whose answers may have been lost."""
+    """Return {request: the instances reserved for it}, for (agent, request) whose answers may be lost."""
     rows = await connection.execute(
         _ALREADY_RESERVED,
         {
@@ -224,7 +228,7 @@ async def claimed_before(
             "requests": Uuids([request for _, request in requests]),
         },
     )
-    given: dict[UUID, list[Claimed]] = {}
+    reserved: dict[UUID, list[Claimed]] = {}
     for *claimed, request in rows:
-        given.setdefault(request, []).append(Claimed(*claimed))
-    return given
+        reserved.setdefault(request, []).append(Claimed(*claimed))
+    return reserved

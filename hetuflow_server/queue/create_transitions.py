@@ -130,12 +130,11 @@ SELECT created_at, reserved_at, lease_ms, reserved_until FROM task JOIN instance
 
 
 class CreatedReserved(NamedTuple):
-    """A run whose first instance was somebody's from the beginning."""
+    """A new task whose first instance was created reserved."""
 
     created_at: datetime
     reserved_at: datetime
-    # What its owner is given.
-    given: Claimed
+    claimed: Claimed
 
 
 class JobChanged(Exception):
@@ -170,10 +169,7 @@ async def create_runs(
 async def create_reserved(
     connection: Connection, task: NewTask, instance: NewInstance, recipient: Recipient
 ) -> CreatedReserved:
-    """Insert a run as `create_runs` does, whose first instance is somebody's from the beginning.
-
-    It takes no limits.
-    """
+    """Insert a task as `create_runs` does, with its first instance reserved; it takes no limits."""
     token = new_tokens(1)[0]
     parameters = _scalars(task, instance)
     parameters |= {"token": token, "reservation": RESERVATION, **recipient._asdict()}
@@ -181,8 +177,8 @@ async def create_reserved(
         made = (await connection.execute(_CREATE_RESERVED, parameters, last=True)).one()
     created_at, reserved_at, lease_ms, reserved_until = made
     params = msgspec.json.decode(task.params)
-    given = claimed(instance, token, 1, reserved_until, lease_ms, params, task.traceparent, None, None)
-    return CreatedReserved(created_at, reserved_at, given)
+    claim = claimed(instance, token, 1, reserved_until, lease_ms, params, task.traceparent, None, None)
+    return CreatedReserved(created_at, reserved_at, claim)
 
 
 def _columns(tasks: Sequence[NewTask], instances: Sequence[NewInstance] | None = None) -> dict[str, Any]:

@@ -1,16 +1,15 @@
-"""Fair shares of namespaces, by weight, whatever waits in each of them.
+"""Fair shares of the namespaces, by weight, however many instances each of them has pending.
 
-Stride scheduling: every row a namespace is given moves its virtual time on by 1/weight, and the namespace
-whose time is least is next. Whoever has nothing waiting gains nothing by it: a namespace that becomes active
-starts at the least time of those that are.
+Stride scheduling: each instance that a namespace is assigned advances the namespace's virtual time by
+1/weight, and the namespace with the lowest virtual time is next. An idle namespace does not save up time:
+when it becomes active, it starts at the lowest virtual time of the active namespaces.
 
-Which namespaces compete differs from claim to claim, because agents differ: a namespace whose work fits few
-agents falls behind the others while it waits. So before each deal the distance between one competitor and
-the next is brought down to a few rounds; what somebody missed where it could not compete is not paid back
-where it can, at the cost of those who were there. Distances within a group that kept up are not touched, so
-its shares are not either.
+Agents differ, so the namespaces that compete differ from claim to claim. A namespace that few agents can
+serve falls behind the others meanwhile. It must not catch up later at the cost of namespaces that competed
+all along. So before each distribution the gap between one competitor and the next is reduced to a few rounds.
+Smaller gaps are not changed, so the shares of namespaces that compete all the time are exact.
 
-All of this is the memory of one server: several servers that each deal fairly deal fairly together.
+The shares are in the memory of one server. If each server distributes fairly, so do all of them together.
 """
 
 from __future__ import annotations
@@ -18,24 +17,16 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeVar
-from uuid import UUID
+from typing import Final, TypeVar
+
+from hetuflow_server.cluster.hints import BacklogEntry
 
 N = TypeVar("N", int, float)
 
-# In rounds: the time in which the lightest of the competitors is given one row. Taking turns needs one.
+# In rounds; in one round the competitor with the lowest weight is assigned one instance. Alternating between
+# equal namespaces needs a gap of one round.
 _MOST_ROUNDS_BEHIND: Final = 4
-_MOST_HEADS: Final = 64
-
-
-class Head(NamedTuple):
-    """Claimable work of one namespace, class and priority: where a queue begins."""
-
-    namespace_id: int
-    placement_id: int
-    priority: int
-    # The one agent it is bound to; None: whichever suits.
-    target: UUID | None = None
+_MOST_ENTRIES: Final = 64
 
 
 class StrideShares:
@@ -44,22 +35,23 @@ class StrideShares:
         self._weights: dict[int, float] = {}
         self._time: dict[int, float] = {}
         self._active: set[int] = set()
-        # The least time of the active, kept while nobody is.
+        # The lowest time of the active namespaces; it stays while none is active.
         self._floor = 0.0
-        # Who was given something last: of two namespaces that are level, the other one is next.
+        # {namespace: number of its last charge}. Of two namespaces with equal times, the other one is next.
         self._last_charge: dict[int, int] = {}
         self._charges = 0
         self._uncounted: Counter[int] = Counter()
-        # When a head was last dealt to: heads of one priority take turns.
-        self._last_turn: dict[Head, int] = {}
-        self._turn = 0
+        # {entry: number of its last quota}. Of two entries with equal priority, the other one is next.
+        self._last_quota: dict[BacklogEntry, int] = {}
+        self._distributed = 0
 
-    def observe(self, heads: Iterable[Head]) -> None:
-        """Say what waits, all of it: namespaces that are not among the heads have become idle."""
-        waiting = set(heads)
-        self._active &= {head.namespace_id for head in waiting}
+    def observe(self, backlog: Iterable[BacklogEntry]) -> None:
+        """Take note of the whole backlog: namespaces without an entry have become idle."""
+        entries = set(backlog)
+        self._active &= {entry.namespace_id for entry in entries}
         self._raise_floor()
-        # Times above the floor are kept: leaving for a moment does not wipe out what was given too much.
+        # Times above the floor are kept: a namespace that was assigned more than its share stays behind the
+        # others if it is idle for a moment.
         self._time = {
             namespace: time
             for namespace, time in self._time.items()
@@ -67,47 +59,52 @@ class StrideShares:
         }
         self._weights = _among(self._time, self._weights)
         self._last_charge = _among(self._time, self._last_charge)
-        self._last_turn = {head: turn for head, turn in self._last_turn.items() if head in waiting}
+        self._last_quota = {entry: last for entry, last in self._last_quota.items() if entry in entries}
 
     def quotas(
         self,
-        heads: Iterable[Head],
+        entries: Iterable[BacklogEntry],
         weights: Mapping[int, float],
-        want: int,
+        limit: int,
         *,
-        at_most: Mapping[Head, int] | None = None,
-        most_heads: int = _MOST_HEADS,
-    ) -> list[tuple[Head, int]]:
-        """How many rows to take from which heads, `want` in all.
+        at_most: Mapping[BacklogEntry, int] | None = None,
+        most_entries: int = _MOST_ENTRIES,
+    ) -> list[tuple[BacklogEntry, int]]:
+        """Return how many instances to claim of which entries, `limit` in all.
 
-        Between namespaces by weight; within one, the highest priority first and heads of the same priority
-        in turn. `at_most` caps heads that are known to have less, or less room. Nothing is charged: what
-        was really taken is told with `charge`.
+        Namespaces share by weight. Within a namespace the highest priority comes first, and entries of the
+        same priority alternate. `at_most` caps entries that are known to have fewer instances, or less room.
+        Quotas are not charged: `charge` takes the numbers that were assigned.
         """
-        groups = _grouped(heads)
+        groups = _by_namespace(entries)
         self._weights.update(
             (namespace, weights.get(namespace, self._default_weight)) for namespace in groups
         )
-        self._join(groups)
-        self._close_ranks(groups)
-        quotas = self._deal(groups, want, at_most or {}, most_heads)
-        for head, rows in quotas.items():
-            self._turn += rows
-            self._last_turn[head] = self._turn
+        self._activate(groups)
+        self._limit_gaps(groups)
+        quotas = self._distribute(groups, limit, at_most or {}, most_entries)
+        for entry, count in quotas.items():
+            self._distributed += count
+            self._last_quota[entry] = self._distributed
         return list(quotas.items())
 
-    def charge(self, namespace_id: int, rows: int) -> None:
-        """Note that a namespace was given rows; a negative number takes back what could not be used."""
+    def charge(self, namespace_id: int, count: int) -> None:
+        """Note that instances of a namespace were assigned; a negative count takes back unused ones."""
         weight = self._weights.get(namespace_id, self._default_weight)
-        self._time[namespace_id] = self._time.get(namespace_id, self._floor) + rows / weight
+        self._time[namespace_id] = self._time.get(namespace_id, self._floor) + count / weight
         self._charges += 1
-        self._uncounted[namespace_id] += rows
+        self._uncounted[namespace_id] += count
         self._last_charge[namespace_id] = self._charges
 
-    def _join(self, namespaces: Iterable[int]) -> None:
-        newcomers = [namespace for namespace in namespaces if namespace not in self._active]
+    def take_counts(self) -> dict[int, int]:
+        """Return {namespace: how many instances were charged since the last call}."""
+        counts, self._uncounted = self._uncounted, Counter()
+        return dict(counts)
+
+    def _activate(self, namespaces: Iterable[int]) -> None:
+        inactive = [namespace for namespace in namespaces if namespace not in self._active]
         self._raise_floor()
-        for namespace in newcomers:
+        for namespace in inactive:
             self._time[namespace] = max(self._floor, self._time.get(namespace, self._floor))
             self._active.add(namespace)
 
@@ -115,8 +112,8 @@ class StrideShares:
         if self._active:
             self._floor = max(self._floor, min(self._time[namespace] for namespace in self._active))
 
-    def _close_ranks(self, namespaces: Iterable[int]) -> None:
-        """Move those who fell far behind their next competitor up, all by the same distance."""
+    def _limit_gaps(self, namespaces: Iterable[int]) -> None:
+        """Move namespaces that are far behind their next competitor forward, all by the same distance."""
         ranked = sorted(namespaces, key=lambda namespace: self._time[namespace], reverse=True)
         if not ranked:
             return
@@ -127,79 +124,81 @@ class StrideShares:
             self._time[namespace] += shift
             ahead = self._time[namespace]
 
-    def take_counts(self) -> dict[int, int]:
-        """Return how many rows each namespace was charged for since this was last asked."""
-        counts, self._uncounted = self._uncounted, Counter()
-        return dict(counts)
-
-    def _deal(
-        self, groups: Mapping[int, list[Head]], want: int, at_most: Mapping[Head, int], most_heads: int
-    ) -> dict[Head, int]:
+    def _distribute(
+        self,
+        groups: Mapping[int, list[BacklogEntry]],
+        limit: int,
+        at_most: Mapping[BacklogEntry, int],
+        most_entries: int,
+    ) -> dict[BacklogEntry, int]:
         if len(groups) == 1:
-            (heads,) = groups.values()
-            if len(heads) == 1 and most_heads > 0:
-                # All there is goes to the only one there is; no need to count row by row.
-                rows = min(want, at_most.get(heads[0], want))
-                return {heads[0]: rows} if rows > 0 else {}
-        turns = [
+            (entries,) = groups.values()
+            if len(entries) == 1 and most_entries > 0:
+                # A single entry gets the whole quota; there is no need to count it one by one.
+                count = min(limit, at_most.get(entries[0], limit))
+                return {entries[0]: count} if count > 0 else {}
+        heap = [
             (self._time[namespace], self._last_charge.get(namespace, 0), namespace) for namespace in groups
         ]
-        heapq.heapify(turns)
-        # Made when their turn comes: a deal reaches few of the namespaces there may be.
-        queues: dict[int, _Queue] = {}
-        quotas: dict[Head, int] = {}
-        for _ in range(want):
-            head = None
-            while turns and head is None:
-                time, last, namespace = turns[0]
+        heapq.heapify(heap)
+        # Built on demand: a distribution reaches few of possibly many namespaces.
+        queues: dict[int, _NamespaceQueue] = {}
+        quotas: dict[BacklogEntry, int] = {}
+        for _ in range(limit):
+            entry = None
+            while heap and entry is None:
+                time, last, namespace = heap[0]
                 if namespace not in queues:
-                    queues[namespace] = _Queue(self._in_order(groups[namespace]), at_most)
-                head = queues[namespace].next_head(quotas, may_open=len(quotas) < most_heads)
-                if head is None:
-                    heapq.heappop(turns)
+                    queues[namespace] = _NamespaceQueue(self._in_order(groups[namespace]), at_most)
+                entry = queues[namespace].next_entry(quotas, may_open=len(quotas) < most_entries)
+                if entry is None:
+                    heapq.heappop(heap)
                 else:
-                    heapq.heapreplace(turns, (time + 1 / self._weights[namespace], last, namespace))
-            if head is None:
+                    heapq.heapreplace(heap, (time + 1 / self._weights[namespace], last, namespace))
+            if entry is None:
                 break
-            quotas[head] = quotas.get(head, 0) + 1
+            quotas[entry] = quotas.get(entry, 0) + 1
         return quotas
 
-    def _in_order(self, heads: Iterable[Head]) -> list[Head]:
+    def _in_order(self, entries: Iterable[BacklogEntry]) -> list[BacklogEntry]:
         return sorted(
-            heads, key=lambda head: (-head.priority, self._last_turn.get(head, 0), head.placement_id)
+            entries, key=lambda entry: (-entry.priority, self._last_quota.get(entry, 0), entry.placement_id)
         )
 
 
-class _Queue:
-    """A namespace's heads in the order they are served."""
+class _NamespaceQueue:
+    """The entries of a namespace in the order in which they get their quotas."""
 
-    def __init__(self, heads: Sequence[Head], at_most: Mapping[Head, int]) -> None:
+    def __init__(self, entries: Sequence[BacklogEntry], at_most: Mapping[BacklogEntry, int]) -> None:
         self._at_most = at_most
-        # By priority, the highest last: levels are used up from the end.
-        self._levels = _levels(heads)
+        # By priority, the highest last, because levels are used up from the end.
+        self._levels = _levels(entries)
         self._next = 0
 
-    def next_head(self, quotas: Mapping[Head, int], *, may_open: bool) -> Head | None:
-        """The head of the next row, or None if there is none (or none without opening another one)."""
+    def next_entry(self, quotas: Mapping[BacklogEntry, int], *, may_open: bool) -> BacklogEntry | None:
+        """Return the entry of the next instance; None if all are used up.
+
+        Without `may_open` only entries that have a quota already are considered.
+        """
         while self._levels:
             level = self._levels[-1]
             while level:
                 self._next %= len(level)
-                head = level[self._next]
-                assigned = quotas.get(head, 0)
-                if assigned < self._at_most.get(head, assigned + 1) and (assigned or may_open):
+                entry = level[self._next]
+                quota = quotas.get(entry, 0)
+                if quota < self._at_most.get(entry, quota + 1) and (quota or may_open):
                     self._next += 1
-                    return head
+                    return entry
                 del level[self._next]
             self._levels.pop()
             self._next = 0
         return None
 
 
-def _levels(heads: Sequence[Head]) -> list[list[Head]]:
-    levels: dict[int, list[Head]] = {}
-    for head in heads:
-        levels.setdefault(head.priority, []).append(head)
+def _levels(entries: Sequence[BacklogEntry]) -> list[list[BacklogEntry]]:
+    levels: dict[int, list[BacklogEntry]] = {}
+    for entry in entries:
+        levels.setdefault(entry.priority, []).append(entry)
     return [levels[priority] for priority in sorted(levels)]
 
 
@@ -207,9 +206,9 @@ def _among(kept: Mapping[int, float], values: Mapping[int, N]) -> dict[int, N]:
     return {namespace: value for namespace, value in values.items() if namespace in kept}
 
 
-def _grouped(heads: Iterable[Head]) -> dict[int, list[Head]]:
-    groups: dict[int, list[Head]] = {}
-    # A head that is named twice is one head.
-    for head in dict.fromkeys(heads):
-        groups.setdefault(head.namespace_id, []).append(head)
+def _by_namespace(entries: Iterable[BacklogEntry]) -> dict[int, list[BacklogEntry]]:
+    groups: dict[int, list[BacklogEntry]] = {}
+    # An entry that is named twice counts once.
+    for entry in dict.fromkeys(entries):
+        groups.setdefault(entry.namespace_id, []).append(entry)
     return groups

@@ -1,4 +1,8 @@
-"""Dealing: which of the rows that were locked goes to which of those who asked."""
+"""Matching: which waiting poll runs which of the instances that a claim has locked.
+
+An instance goes to the poll whose agent suits it best, among equals to the least loaded, among these to the
+one that has waited longest. Only a sample of the suitable polls is compared: ten thousand polls may wait.
+"""
 
 from __future__ import annotations
 
@@ -18,217 +22,218 @@ from hetuflow_core.placement import (
     latest_due,
     times,
 )
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.placement.suitability import Suitability
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Claimable
-from hetuflow_server.queue.waiting_poll import WaitingPoll
-from hetuflow_server.queue.waiting_polls import WaitingPolls
+from hetuflow_server.queue.waiting_polls import WaitingPoll, WaitingPolls
 
-# Whom to give a row: the least loaded of a sample, not of ten thousand.
+# How many polls are compared for one instance.
 _SAMPLE = 20
-_ANYWHERE = Requirements()
-# Nobody suits better than the best possible score, and nobody has less to do than nothing.
-_BEST = (-1.0, 0.0)
+# The rank of an idle agent with the best possible score: no other poll can rank before it.
+_BEST_RANK = (-1.0, 0.0)
+_NO_REQUIREMENTS = Requirements()
+_NO_JOBS: Mapping[UUID, RunningJob] = {}
 _FOREVER = datetime.max.replace(tzinfo=UTC)
 
-# The score, the better the lower; the latest due time of what it may take; who it is.
-_Candidate = tuple[float, datetime, WaitingPoll]
+# Negative score (lower is better), latest due time of an instance that the poll may take, the poll.
+_RankedPoll = tuple[float, datetime, WaitingPoll]
 
 
 class Matcher:
-    """Knows who may take what; decides purely."""
+    """Decides in memory, without I/O."""
 
-    def __init__(self, suitability: Suitability, classes: PlacementClasses) -> None:
+    def __init__(
+        self, suitability: Suitability, classes: PlacementClasses, waiting_polls: WaitingPolls
+    ) -> None:
         self._suitability = suitability
         self._classes = classes
+        self._waiting_polls = waiting_polls
 
-    def takers(self, head: Head, room: WaitingPolls, most: int) -> int | None:
-        """Return how many rows of a head those who wait could take, were there nothing else; up to `most`.
+    def demand(self, entry: BacklogEntry, most: int) -> int | None:
+        """Return how many instances of a backlog entry the waiting polls could take if there were no others.
 
-        None: its class is not known yet.
+        At most `most`. None: this server has not read the placement class yet.
         """
-        if self._classes.get(head.placement_id) is None:
+        if self._classes.get(entry.placement_id) is None:
             return None
-        asked = self._asked(head.placement_id)
+        requirements = self._requirements(entry.placement_id)
         count = 0
-        for waiting_poll in room.takers(head.namespace_id, head.placement_id, head.target):
-            if asked is _ANYWHERE:
+        for poll in self._waiting_polls.suitable(entry.namespace_id, entry.placement_id, entry.target):
+            if requirements is _NO_REQUIREMENTS:
                 return most
-            neighbours = waiting_poll.running.get(head.namespace_id, ())
-            if crowding(asked, waiting_poll.free_resources, neighbours) is None:
-                count += times(asked.resources, waiting_poll.free_resources, waiting_poll.free)
+            neighbours = poll.running.get(entry.namespace_id, ())
+            if crowding(requirements, poll.free_resources, neighbours) is None:
+                count += times(requirements.resources, poll.free_resources, poll.free)
             if count >= most:
                 return most
         return count
 
-    def keeps_apart(self, rows: Iterable[Claimable]) -> bool:
-        """Whether it matters for any of these which jobs an agent has besides."""
-        apart = [self._asked(placement_id).anti_affinity for placement_id in {r.placement_id for r in rows}]
-        return any(one.required or one.preferred for one in apart)
+    def has_anti_affinity(self, rows: Iterable[Claimable]) -> bool:
+        """Return whether the neighbours on an agent matter for any of these instances."""
+        classes = {row.placement_id for row in rows}
+        rules = [self._requirements(placement_id).anti_affinity for placement_id in classes]
+        return any(rule.required or rule.preferred for rule in rules)
 
-    def deal(
-        self,
-        rows: Sequence[Claimable],
-        room: WaitingPolls,
-        now: datetime,
-        jobs: Mapping[UUID, RunningJob] | None = None,
+    def match(
+        self, rows: Sequence[Claimable], now: datetime, jobs: Mapping[UUID, RunningJob] = _NO_JOBS
     ) -> list[tuple[Claimable, WaitingPoll]]:
-        """Give each row to the best suited, then least loaded asker; what nobody may take stays queued.
+        """Match each instance with a poll; instances that no poll may take are left out.
 
-        `jobs` names those of the rows, if any of them `keeps_apart`.
+        `jobs` has the jobs of the instances, by id. It is needed if any of them `has_anti_affinity`.
         """
-        assignments = _Assignments(jobs or {})
-        tables: dict[tuple[int, int, UUID | None], _ClassCandidates] = {}
-        grants = []
+        batch = _Batch(jobs)
+        polls_of: dict[tuple[int, int, UUID | None], _ClassPolls] = {}
+        matches = []
         for row in rows:
             key = (row.namespace_id, row.placement_id, row.target_agent_id)
-            table = tables.get(key)
-            if table is None:
-                table = tables[key] = self._table(row, room, now)
-            waiting_poll = table.choose(row, assignments)
-            if waiting_poll is not None:
-                grants.append((row, waiting_poll))
-        return grants
+            polls = polls_of.get(key)
+            if polls is None:
+                requirements = self._requirements(row.placement_id)
+                ranked = self._rank(row, requirements, now)
+                polls = polls_of[key] = _ClassPolls(ranked, requirements, row.namespace_id)
+            poll = polls.choose(row, batch)
+            if poll is not None:
+                matches.append((row, poll))
+        return matches
 
-    def _table(self, row: Claimable, room: WaitingPolls, now: datetime) -> _ClassCandidates:
-        """Return who may take rows like this one; the order in which they came decides between equals."""
-        asked = self._asked(row.placement_id)
-        return _ClassCandidates(self._seats(row, asked, room, now), asked, row.namespace_id)
+    def _rank(self, row: Claimable, requirements: Requirements, now: datetime) -> Iterator[_RankedPoll]:
+        """Rank the polls that may take instances like this one, in the order of their arrival.
 
-    def _seats(
-        self, row: Claimable, asked: Requirements, room: WaitingPolls, now: datetime
-    ) -> Iterator[_Candidate]:
-        """Judge them one by one, as they are looked at: of ten thousand who wait a few are."""
+        A generator: of ten thousand suitable polls only the sample is ranked.
+        """
         suitability, placement_id, target = self._suitability, row.placement_id, row.target_agent_id
-        for waiting_poll in room.takers(row.namespace_id, placement_id, target):
-            if waiting_poll.eligible:
-                score, delay = suitability.score(placement_id, waiting_poll.facts), timedelta(0)
-                # Whoever it is bound to lets nobody go first.
+        for poll in self._waiting_polls.suitable(row.namespace_id, placement_id, target):
+            if poll.eligible:
+                score, delay = suitability.score(placement_id, poll.facts), timedelta(0)
+                # No other agent may run a bound instance, so its agent does not wait for better ones.
                 if target is None:
-                    missed = discomfort(asked.anti_affinity, waiting_poll.running.get(row.namespace_id, ()))
+                    missed = discomfort(requirements.anti_affinity, poll.running.get(row.namespace_id, ()))
                     score -= missed
-                    delay = suitability.delay(placement_id, waiting_poll.facts) + LONGEST_DELAY * missed
-                yield -score, latest_due(now, prefetch=waiting_poll.prefetch, delay=delay), waiting_poll
+                    delay = suitability.delay(placement_id, poll.facts) + LONGEST_DELAY * missed
+                yield -score, latest_due(now, prefetch=poll.prefetch, delay=delay), poll
 
-    def _asked(self, placement_id: int) -> Requirements:
-        """What a class asks of an agent beside what verdicts are kept for."""
+    def _requirements(self, placement_id: int) -> Requirements:
+        """Return the requirements that depend on what else the agent runs: resources and anti-affinity."""
         known = self._classes.get(placement_id)
-        return _ANYWHERE if known is None or known.fits_beside_anything else known.requirements
+        return _NO_REQUIREMENTS if known is None or known.fits_beside_anything else known.requirements
 
 
-class _Assignments:
-    """What each asker was dealt so far."""
+class _Batch:
+    """What the polls were matched with so far: the slots, resources and neighbours that it takes."""
 
     def __init__(self, jobs: Mapping[UUID, RunningJob]) -> None:
         self._jobs = jobs
-        self.given: dict[WaitingPoll, int] = {}
-        self._left: dict[WaitingPoll, Resources] = {}
-        self._beside: dict[tuple[WaitingPoll, int], list[RunningJob]] = {}
+        # {poll: how many instances it was matched with}
+        self.counts: dict[WaitingPoll, int] = {}
+        self._free_resources: dict[WaitingPoll, Resources] = {}
+        self._neighbours: dict[tuple[WaitingPoll, int], list[RunningJob]] = {}
 
-    def has_room(self, waiting_poll: WaitingPoll, asked: Requirements, namespace_id: int) -> bool:
-        left = self._left.get(waiting_poll, waiting_poll.free_resources)
-        return crowding(asked, left, self._neighbours(waiting_poll, namespace_id)) is None
+    def has_room(self, poll: WaitingPoll, requirements: Requirements, namespace_id: int) -> bool:
+        left = self._free_resources.get(poll, poll.free_resources)
+        return crowding(requirements, left, self._neighbours_of(poll, namespace_id)) is None
 
-    def take(self, row: Claimable, waiting_poll: WaitingPoll, asked: Requirements) -> None:
-        self.given[waiting_poll] = self.given.get(waiting_poll, 0) + 1
-        if asked is not _ANYWHERE:
-            self._left[waiting_poll] = free(
-                self._left.get(waiting_poll, waiting_poll.free_resources), asked.resources
-            )
+    def add(self, row: Claimable, poll: WaitingPoll, requirements: Requirements) -> None:
+        self.counts[poll] = self.counts.get(poll, 0) + 1
+        if requirements is not _NO_REQUIREMENTS:
+            left = self._free_resources.get(poll, poll.free_resources)
+            self._free_resources[poll] = free(left, requirements.resources)
         if self._jobs:
-            self._neighbours(waiting_poll, row.namespace_id).append(self._jobs[row.job_id])
+            self._neighbours_of(poll, row.namespace_id).append(self._jobs[row.job_id])
 
-    def _neighbours(self, waiting_poll: WaitingPoll, namespace_id: int) -> list[RunningJob]:
-        key = (waiting_poll, namespace_id)
-        if key not in self._beside:
-            self._beside[key] = list(waiting_poll.running.get(namespace_id, ()))
-        return self._beside[key]
+    def _neighbours_of(self, poll: WaitingPoll, namespace_id: int) -> list[RunningJob]:
+        key = (poll, namespace_id)
+        if key not in self._neighbours:
+            self._neighbours[key] = list(poll.running.get(namespace_id, ()))
+        return self._neighbours[key]
 
 
-class _ClassCandidates:
-    """Who may take the rows of one class, and what a row of it asks for."""
+class _ClassPolls:
+    """The polls that may take the instances of one namespace, placement class and target agent."""
 
-    def __init__(self, coming: Iterator[_Candidate], asked: Requirements, namespace_id: int) -> None:
-        self._seated: list[_Candidate] = []
-        self._coming = coming
-        self._asked = asked
+    def __init__(
+        self, unranked: Iterator[_RankedPoll], requirements: Requirements, namespace_id: int
+    ) -> None:
+        self._unranked = unranked
+        self._ranked: list[_RankedPoll] = []
+        self._requirements = requirements
         self._namespace_id = namespace_id
-        # Of classes that ask nothing: the sample, the best suited and least loaded first. What somebody was
-        # given elsewhere makes its load greater than it says here, never less.
+        # Without requirements: a heap of the sample by score, load and arrival. A poll may also be matched
+        # with instances of other classes, so its load is at least the one in the heap.
         self._sample: list[tuple[float, float, int, WaitingPoll]] = []
-        self._places = 0
-        # What all of the sample may take is due by then.
-        self._all_take_by = _FOREVER
+        self._arrivals = 0
+        # All polls of the sample may take instances that are due until then.
+        self._sample_takes_until = _FOREVER
 
-    def choose(self, row: Claimable, assignments: _Assignments) -> WaitingPoll | None:
-        """The best suited, then least loaded of a sample of those who have room for it."""
-        chosen = self._least_loaded(row.due_at, assignments) if self._asked is _ANYWHERE else None
-        if chosen is None:
-            chosen = self._compare(row.due_at, assignments)
-        if chosen is not None:
-            assignments.take(row, chosen, self._asked)
-        return chosen
+    def choose(self, row: Claimable, batch: _Batch) -> WaitingPoll | None:
+        """Choose the best poll of a sample of the polls that have room for the instance."""
+        poll = None
+        if self._requirements is _NO_REQUIREMENTS:
+            poll = self._choose_from_heap(row.due_at, batch)
+        if poll is None:
+            poll = self._compare(row.due_at, batch)
+        if poll is not None:
+            batch.add(row, poll, self._requirements)
+        return poll
 
-    def _least_loaded(self, due_at: datetime, assignments: _Assignments) -> WaitingPoll | None:
-        """Choose without comparing all of the sample; None if not all of it may take what is due then."""
-        sample, given = self._sample, assignments.given
+    def _choose_from_heap(self, due_at: datetime, batch: _Batch) -> WaitingPoll | None:
+        """Choose without comparing the sample; None if some of its polls may not take the instance yet."""
+        sample, counts = self._sample, batch.counts
         while True:
-            if len(sample) < _SAMPLE and not (sample and sample[0][:2] == _BEST) and self._seat_next():
+            complete = len(sample) >= _SAMPLE or (sample and sample[0][:2] == _BEST_RANK)
+            if not complete and self._rank_next():
                 continue
-            if not sample or due_at > self._all_take_by:
+            if not sample or due_at > self._sample_takes_until:
                 return None
-            score, load, place, waiting_poll = sample[0]
-            count = given.get(waiting_poll, 0)
-            if count >= waiting_poll.free:
+            score, load, arrival, poll = sample[0]
+            count = counts.get(poll, 0)
+            if count >= poll.free:
                 heappop(sample)
                 continue
-            if load == (now := _load(waiting_poll, count)):
-                heapreplace(sample, (score, _load(waiting_poll, count + 1), place, waiting_poll))
-                return waiting_poll
-            heapreplace(sample, (score, now, place, waiting_poll))
+            if load == (load_now := _load(poll, count)):
+                heapreplace(sample, (score, _load(poll, count + 1), arrival, poll))
+                return poll
+            heapreplace(sample, (score, load_now, arrival, poll))
 
-    def _compare(self, due_at: datetime, assignments: _Assignments) -> WaitingPoll | None:
-        given, asked = assignments.given, self._asked
-        best: tuple[float, float] | None = None
-        chosen = None
-        seen = full = 0
-        for score, due_by, waiting_poll in self._in_order():
-            count = given.get(waiting_poll, 0)
-            if count >= waiting_poll.free:
+    def _compare(self, due_at: datetime, batch: _Batch) -> WaitingPoll | None:
+        counts, requirements = batch.counts, self._requirements
+        best_rank: tuple[float, float] | None = None
+        best = None
+        compared = full = 0
+        for score, takes_until, poll in self._in_order():
+            count = counts.get(poll, 0)
+            if count >= poll.free:
                 full += 1
-            elif due_at <= due_by and (
-                asked is _ANYWHERE or assignments.has_room(waiting_poll, asked, self._namespace_id)
+            elif due_at <= takes_until and (
+                requirements is _NO_REQUIREMENTS or batch.has_room(poll, requirements, self._namespace_id)
             ):
-                rank = (score, _load(waiting_poll, count))
-                if best is None or rank < best:
-                    best, chosen = rank, waiting_poll
-                seen += 1
-                if seen == _SAMPLE or rank == _BEST:
+                rank = (score, _load(poll, count))
+                if best_rank is None or rank < best_rank:
+                    best_rank, best = rank, poll
+                compared += 1
+                if compared == _SAMPLE or rank == _BEST_RANK:
                     break
         if full:
-            self._seated = [
-                candidate for candidate in self._seated if given.get(candidate[2], 0) < candidate[2].free
-            ]
-        return chosen
+            self._ranked = [ranked for ranked in self._ranked if counts.get(ranked[2], 0) < ranked[2].free]
+        return best
 
-    def _in_order(self) -> Iterator[_Candidate]:
-        yield from self._seated
-        while self._seat_next():
-            yield self._seated[-1]
+    def _in_order(self) -> Iterator[_RankedPoll]:
+        yield from self._ranked
+        while self._rank_next():
+            yield self._ranked[-1]
 
-    def _seat_next(self) -> bool:
-        candidate = next(self._coming, None)
-        if candidate is None:
+    def _rank_next(self) -> bool:
+        ranked = next(self._unranked, None)
+        if ranked is None:
             return False
-        score, due_by, waiting_poll = candidate
-        self._seated.append(candidate)
-        if self._asked is _ANYWHERE:
-            self._places += 1
-            heappush(self._sample, (score, _load(waiting_poll, 0), self._places, waiting_poll))
-            self._all_take_by = min(self._all_take_by, due_by)
+        score, takes_until, poll = ranked
+        self._ranked.append(ranked)
+        if self._requirements is _NO_REQUIREMENTS:
+            self._arrivals += 1
+            heappush(self._sample, (score, _load(poll, 0), self._arrivals, poll))
+            self._sample_takes_until = min(self._sample_takes_until, takes_until)
         return True
 
 
-def _load(waiting_poll: WaitingPoll, given: int) -> float:
-    return (waiting_poll.slots - waiting_poll.free + given) / waiting_poll.slots
+def _load(poll: WaitingPoll, matched: int) -> float:
+    return (poll.slots - poll.free + matched) / poll.slots

@@ -131,7 +131,7 @@ class TaskChange:
 
 
 class Claimable(msgspec.Struct, frozen=True):
-    """A row locked for whoever it will be dealt to."""
+    """A pending instance that a claim has locked."""
 
     id: UUID
     task_id: UUID
@@ -197,7 +197,7 @@ class Succeeded(NamedTuple):
 
 
 class Recipient(NamedTuple):
-    """The request of an agent that rows are dealt to."""
+    """The poll request of an agent, for which instances are reserved."""
 
     agent_id: UUID
     session_id: UUID

@@ -1,20 +1,20 @@
-"""Reading the queue: which heads have work, when the next is due, what agents hold."""
+"""Reading the queue: the backlog, the next due time, and the claims that agents hold."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.batches import transpose
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.sql_fragments import LEASE, STATUS_BY_ID, by_key
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import ProgressNote
 
-# A loose index scan: one probe per head, however many rows wait behind it.
-_HEADS = """
+# A loose index scan: one index probe per backlog entry, however many instances it has.
+_BACKLOG = """
 WITH RECURSIVE head AS (
   (SELECT namespace_id, placement_id, priority, due_at FROM sched_task_instance
    WHERE waits AND target_agent_id IS NULL
@@ -27,8 +27,8 @@ WITH RECURSIVE head AS (
     ORDER BY namespace_id, placement_id, priority, due_at LIMIT 1) next)
 SELECT due_at, namespace_id, placement_id, priority FROM head"""
 
-# The same for work that is bound to an agent; one probe when there is none.
-_TARGETED_HEADS = """
+# The same for instances that are bound to an agent; a single probe when there are none.
+_TARGETED_BACKLOG = """
 WITH RECURSIVE head AS (
   (SELECT target_agent_id, namespace_id, placement_id, priority, due_at FROM sched_task_instance
    WHERE waits AND target_agent_id IS NOT NULL
@@ -42,7 +42,7 @@ WITH RECURSIVE head AS (
     ORDER BY target_agent_id, namespace_id, placement_id, priority, due_at LIMIT 1) next)
 SELECT due_at, namespace_id, placement_id, priority, target_agent_id FROM head"""
 
-_NEXT_DUE_OF_HEADS = """
+_NEXT_DUE_OF_ENTRIES = """
 SELECT min(n.due_at)
 FROM unnest(%(namespaces)s::integer[], %(placements)s::bigint[], %(priorities)s::smallint[],
             %(targets)s::uuid[]) AS h(namespace_id, placement_id, priority, target_agent_id)
@@ -51,34 +51,34 @@ CROSS JOIN LATERAL (
   WHERE waits AND {target} AND namespace_id = h.namespace_id
     AND placement_id = h.placement_id AND priority = h.priority
   ORDER BY due_at, id LIMIT 1) n"""
-_NEXT_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id IS NULL")
-_NEXT_TARGETED_DUE = _NEXT_DUE_OF_HEADS.format(target="target_agent_id = h.target_agent_id")
+_NEXT_DUE = _NEXT_DUE_OF_ENTRIES.format(target="target_agent_id IS NULL")
+_NEXT_TARGETED_DUE = _NEXT_DUE_OF_ENTRIES.format(target="target_agent_id = h.target_agent_id")
 
 
-async def heads(connection: Connection) -> dict[Head, datetime]:
-    """Return where work waits, and when the first of it is due."""
-    found = [*await connection.execute(_HEADS), *await connection.execute(_TARGETED_HEADS)]
-    return {Head(*head): due_at for due_at, *head in found}
+async def backlog(connection: Connection) -> dict[BacklogEntry, datetime]:
+    """Return {backlog entry: when its first instance is due}."""
+    rows = [*await connection.execute(_BACKLOG), *await connection.execute(_TARGETED_BACKLOG)]
+    return {BacklogEntry(*entry): due_at for due_at, *entry in rows}
 
 
-async def next_due(connection: Connection, among: Sequence[Head]) -> datetime | None:
-    """Return when the first of what waits in these heads becomes due."""
-    bound = [head for head in among if head.target is not None]
-    free = [head for head in among if head.target is None]
-    found: list[datetime | None] = []
-    for statement, heads in ((_NEXT_DUE, free), (_NEXT_TARGETED_DUE, bound)):
-        if heads:
+async def next_due(connection: Connection, among: Collection[BacklogEntry]) -> datetime | None:
+    """Return when the first pending instance of these entries is due; None: they have none."""
+    bound = [entry for entry in among if entry.target is not None]
+    unbound = [entry for entry in among if entry.target is None]
+    first_due: list[datetime | None] = []
+    for statement, entries in ((_NEXT_DUE, unbound), (_NEXT_TARGETED_DUE, bound)):
+        if entries:
             row = await connection.execute(
                 statement,
                 {
-                    "namespaces": [head.namespace_id for head in heads],
-                    "placements": [head.placement_id for head in heads],
-                    "priorities": [head.priority for head in heads],
-                    "targets": [head.target for head in heads],
+                    "namespaces": [entry.namespace_id for entry in entries],
+                    "placements": [entry.placement_id for entry in entries],
+                    "priorities": [entry.priority for entry in entries],
+                    "targets": [entry.target for entry in entries],
                 },
             )
-            found.append(row.scalar_one())
-    return min((due for due in found if due is not None), default=None)
+            first_due.append(row.scalar_one())
+    return min((due_at for due_at in first_due if due_at is not None), default=None)
 
 
 _RENEW = f"""

@@ -11,9 +11,9 @@ from hetuflow_core.resources.cluster import ServerInfo
 from hetuflow_core.resources.status import NamespaceQueue, QueueSummary
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.agents import store as agent_store
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import store as queue_store
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.status import store
 from hetuflow_server.status.store import Reach
@@ -52,8 +52,9 @@ class Overview:
                     agents=[],
                 )
             before = here.now - late_after
-            heads = [head for head in await queue_store.heads(connection) if head.namespace_id in here.names]
-            queues = await self._queues(connection, here, heads, late_after)
+            backlog = await queue_store.backlog(connection)
+            entries = [entry for entry in backlog if entry.namespace_id in here.names]
+            queues = await self._queues(connection, here, entries, late_after)
             ages = [one.oldest_due_seconds for one in queues if one.oldest_due_seconds is not None]
             return QueueSummary(
                 held=sum(one.held for one in queues),
@@ -67,18 +68,18 @@ class Overview:
                 agent_counts=await store.agent_counts(connection, names),
                 namespaces=queues[:_MOST_NAMESPACES],
                 failing=await store.failing(connection, here, most),
-                late=await store.late(connection, here, heads, before, most),
+                late=await store.late(connection, here, entries, before, most),
                 late_schedules=await store.count_behind(connection, here, before),
-                coming=await store.coming(connection, here, heads, most),
+                coming=await store.coming(connection, here, entries, most),
             )
 
     async def _queues(
-        self, connection: Connection, here: Reach, heads: Sequence[Head], late_after: timedelta
+        self, connection: Connection, here: Reach, entries: Sequence[BacklogEntry], late_after: timedelta
     ) -> list[NamespaceQueue]:
         """Return the namespaces with anything in their queue, the one that waits longest first."""
         counts = await store.counts(connection, here)
-        oldest = await store.oldest_due(connection, heads, here.now)
-        late = await store.count_late(connection, heads, here.now - late_after)
+        oldest = await store.oldest_due(connection, entries, here.now)
+        late = await store.count_late(connection, entries, here.now - late_after)
         found = [
             NamespaceQueue(
                 namespace=here.names[id_],

@@ -1,7 +1,7 @@
 """Counts for people who look: what waits, what runs, what failed lately, what is late, what comes.
 
-Asked often and of systems with millions of tasks: every statement goes by an index, from the few heads there
-are or per namespace, and counts up to a cap.
+These statements run often, also on systems with millions of tasks. So each of them uses an index, starts from
+the few backlog entries or from a namespace, and counts up to a cap.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from hetuflow_core.resources.status import AgentCounts, FailingJob, LateTask, NextFire
 from hetuflow_server.agents.store import REACHABLE
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.sql_fragments import by_key
-from hetuflow_server.queue.fairness import Head
 
 _CAP = 10_000
 _MOST_LATE = 1_000
@@ -189,10 +189,12 @@ async def counts(connection: Connection, here: Reach) -> dict[int, Counts]:
     return found
 
 
-async def oldest_due(connection: Connection, heads: Sequence[Head], now: datetime) -> dict[int, datetime]:
+async def oldest_due(
+    connection: Connection, entries: Sequence[BacklogEntry], now: datetime
+) -> dict[int, datetime]:
     """Return {namespace: when the first of what waits there became due}."""
-    rows = await _of_heads(
-        connection, _OLDEST, heads, columns="i.due_at", due="i.due_at <= %(before)s", before=now, most=1
+    rows = await _of_entries(
+        connection, _OLDEST, entries, columns="i.due_at", due="i.due_at <= %(before)s", before=now, most=1
     )
     found: dict[int, datetime] = {}
     for row in rows:
@@ -200,10 +202,12 @@ async def oldest_due(connection: Connection, heads: Sequence[Head], now: datetim
     return found
 
 
-async def count_late(connection: Connection, heads: Sequence[Head], before: datetime) -> dict[int, int]:
+async def count_late(
+    connection: Connection, entries: Sequence[BacklogEntry], before: datetime
+) -> dict[int, int]:
     """Return {namespace: how many have been due since before then}."""
-    rows = await _of_heads(
-        connection, _COUNT_LATE, heads, columns="i.due_at", due=_LATE_DUE, before=before, most=_MOST_LATE
+    rows = await _of_entries(
+        connection, _COUNT_LATE, entries, columns="i.due_at", due=_LATE_DUE, before=before, most=_MOST_LATE
     )
     found: dict[int, int] = {}
     for row in rows:
@@ -212,11 +216,13 @@ async def count_late(connection: Connection, heads: Sequence[Head], before: date
 
 
 async def late(
-    connection: Connection, here: Reach, heads: Sequence[Head], before: datetime, most: int
+    connection: Connection, here: Reach, entries: Sequence[BacklogEntry], before: datetime, most: int
 ) -> list[LateTask]:
     """Return what has been due for longest and is not claimed."""
     columns = "i.task_id, i.job_id, i.due_at"
-    rows = await _of_heads(connection, _LATE, heads, columns=columns, due=_LATE_DUE, before=before, most=most)
+    rows = await _of_entries(
+        connection, _LATE, entries, columns=columns, due=_LATE_DUE, before=before, most=most
+    )
     ordered = sorted(rows, key=lambda row: row.due_at)[:most]
     return [
         LateTask(here.names[row.namespace_id], row.job, row.task_id, row.due_at, row.seconds)
@@ -224,13 +230,21 @@ async def late(
     ]
 
 
-async def coming(connection: Connection, here: Reach, heads: Sequence[Head], most: int) -> list[NextFire]:
+async def coming(
+    connection: Connection, here: Reach, entries: Sequence[BacklogEntry], most: int
+) -> list[NextFire]:
     """Return the next fires: those whose task is made already, then what schedules come to."""
     columns = "i.task_id, i.job_id, i.schedule_id, i.due_at"
     limited = {**here.parameters, "most": most}
     rows = [
-        *await _of_heads(
-            connection, _MADE, heads, columns=columns, due="i.due_at > %(before)s", before=here.now, most=most
+        *await _of_entries(
+            connection,
+            _MADE,
+            entries,
+            columns=columns,
+            due="i.due_at > %(before)s",
+            before=here.now,
+            most=most,
         ),
         *await connection.execute(_MADE_HELD, limited),
         *await connection.execute(_TO_COME, limited),
@@ -280,28 +294,28 @@ async def agent_counts(connection: Connection, names: Sequence[str] | None) -> A
     return AgentCounts(**row.as_dict())
 
 
-async def _of_heads(
+async def _of_entries(
     connection: Connection,
     statement: str,
-    heads: Sequence[Head],
+    entries: Sequence[BacklogEntry],
     *,
     columns: str,
     due: str,
     before: datetime,
     most: int,
 ) -> list[Any]:
-    """Ask of heads that are bound to an agent and of those that are not, each by its own index."""
+    """Query the entries that are bound to an agent and the others apart: each kind has its own index."""
     found: list[Any] = []
     for target, bound in zip(_TARGETS, (False, True), strict=True):
-        among = [head for head in heads if (head.target is not None) is bound]
+        among = [entry for entry in entries if (entry.target is not None) is bound]
         if among:
             found += await connection.execute(
                 statement.format(columns=columns, target=target, due=due),
                 {
-                    "namespaces": [head.namespace_id for head in among],
-                    "placements": [head.placement_id for head in among],
-                    "priorities": [head.priority for head in among],
-                    "targets": [head.target for head in among],
+                    "namespaces": [entry.namespace_id for entry in among],
+                    "placements": [entry.placement_id for entry in among],
+                    "priorities": [entry.priority for entry in among],
+                    "targets": [entry.target for entry in among],
                     "before": before,
                     "most": most,
                 },

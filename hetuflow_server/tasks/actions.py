@@ -17,16 +17,16 @@ from hetuflow_core import ids
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.tasks import RunRequest, Task, TaskDetail, TaskInstance
 from hetuflow_core.runtime.clock import Clock
-from hetuflow_server.cluster.hints import Hints, head_topic
+from hetuflow_server.cluster.hints import Hints, backlog_topic
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.versions import JobVersion, JobVersions
 from hetuflow_server.postgres.database import Connection, Database, Lane
 from hetuflow_server.queue import create_transitions, live_transitions, tasks_store as task_store
 from hetuflow_server.queue.create_transitions import JobChanged
-from hetuflow_server.queue.direct_handoff import DirectHandoff, nobody_waits
 from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.rows import NewInstance, NewTask
 from hetuflow_server.queue.tasks_store import LockedTask
+from hetuflow_server.queue.waiting_polls import DirectHandoff
 from hetuflow_server.requests.audit_context import kept_with_answer, note_after, note_change
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks import idempotency_store
@@ -44,9 +44,6 @@ from hetuflow_server.tasks.new_tasks import (
 )
 
 MOST_RUNS = 1_000
-# How often the event loop comes round until whoever work is offered to has been told of it: the answer to
-# whoever triggered it is put together afterwards, which takes as long as all of them.
-_TURNS_TO_TELL = 5
 
 
 class TaskActions:
@@ -58,14 +55,15 @@ class TaskActions:
         finisher: Finisher,
         clock: Clock,
         *,
-        offer: Callable[[NewInstance], DirectHandoff | None] = nobody_waits,
+        hand_off: Callable[[NewInstance], DirectHandoff | None] | None = None,
     ) -> None:
         self._database = database
         self._hints = hints
         self._versions = versions
         self._finisher = finisher
         self._clock = clock
-        self._offer = offer
+        # Chooses a waiting poll for a new instance; None in a process without a dispatcher.
+        self._hand_off = hand_off
 
     async def run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
         """Create a task for each request, all or none; return their ids in order."""
@@ -124,33 +122,33 @@ class TaskActions:
         JobChanged: this is not, or no longer, the version that may be run.
         """
         first = [first_instance(task, version, None) for task in new]
-        # What is kept together with its answer is not there before that is.
-        offer = self._offer(first[0]) if len(first) == 1 and not kept_with_answer() else None
-        if offer is not None:
-            return await self._run_offered(version, new[0], first[0], offer)
+        # With an idempotency key the task becomes visible only when the response is stored.
+        if self._hand_off is not None and len(first) == 1 and not kept_with_answer():
+            handoff = self._hand_off(first[0])
+            if handoff is not None:
+                return await self._run_handed_off(version, new[0], first[0], handoff)
         async with self._database.single(Lane.PLANNED) as connection:
             note_tasks(version, new)
             created_at = await create_transitions.create_runs(connection, new, first)
         self._hints.give(arrivals(first))
-        # Whoever waits for this is given it while the answer is put together, not after.
+        # Let the dispatcher, which the hints woke, send its claim to the database before the response is
+        # built. There is nothing to wait for: a claim that is under way already must not delay the response.
         await asyncio.sleep(0)
         return CreatedTasks(version, new, created_at)
 
-    async def _run_offered(
-        self, version: JobVersion, task: NewTask, first: NewInstance, offer: DirectHandoff
+    async def _run_handed_off(
+        self, version: JobVersion, task: NewTask, first: NewInstance, handoff: DirectHandoff
     ) -> CreatedTasks:
-        """Create what somebody waits for, as its own."""
-        async with offer, self._database.single(Lane.PLANNED) as connection:
+        """Create a task whose first instance is reserved for a waiting poll, and deliver the instance."""
+        async with handoff, self._database.single(Lane.PLANNED) as connection:
             note_tasks(version, [task])
-            born = await create_transitions.create_reserved(connection, task, first, offer.recipient)
-            offer.made = born.given
-        for _ in range(_TURNS_TO_TELL):
-            await asyncio.sleep(0)
-        if not offer.kept:
-            # It is what has become of it since: queued again, or another's.
+            created = await create_transitions.create_reserved(connection, task, first, handoff.recipient)
+            handoff.created = created.claimed
+        if not handoff.delivered:
+            # The instance was released: it is pending again, or another agent has claimed it since.
             return CreatedTasks(version, [task], {})
         return CreatedTasks(
-            version, [task], {task.id: born.created_at}, Holder(offer.agent, born.reserved_at)
+            version, [task], {task.id: created.created_at}, Holder(handoff.agent, created.reserved_at)
         )
 
     async def _run_in_steps(
@@ -212,7 +210,7 @@ class TaskActions:
             note_change("task", task_id, found.namespace, before=before, after={"priority": priority})
             head = await live_transitions.set_priority(connection, task_id, priority)
         if head is not None:
-            self._hints.give([head_topic(*head, priority)])
+            self._hints.give([backlog_topic(*head, priority)])
         return await self.task(principal, task_id)
 
     async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:

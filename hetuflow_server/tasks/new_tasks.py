@@ -15,7 +15,7 @@ from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.resources.tasks import RunRequest, TaskInstance
 from hetuflow_core.states import HeldReason, InstanceStatus, TaskStatus
 from hetuflow_server.agents import store as agent_store
-from hetuflow_server.cluster.hints import Topic, flow_topic, head_topic, namespace_topic
+from hetuflow_server.cluster.hints import Topic, backlog_topic, flow_topic, namespace_topic
 from hetuflow_server.jobs.versions import JobVersion
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue.rows import NewInstance, NewTask
@@ -115,7 +115,7 @@ def arrivals(instances: Sequence[NewInstance]) -> set[Topic]:
         if one.held_reason is HeldReason.FLOW
         else namespace_topic(one.namespace_id)
         if one.target_agent_id is not None
-        else head_topic(one.namespace_id, one.placement_id, one.priority)
+        else backlog_topic(one.namespace_id, one.placement_id, one.priority)
         for one in instances
     }
 

@@ -88,14 +88,14 @@ async def test_taints_of_other_effects_end_nothing(engine: Engine, fleet: Fleet)
 async def test_what_goes_back_wakes_who_waits(
     engine: Engine, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(dispatching_module, "_ROUND_SECONDS", 3_600.0)
     await engine.run(await engine.job())
     (reserved,) = await fleet.poll("a")
     await fleet.register("b")
-    asking = asyncio.create_task(engine.dispatcher.ask(who := await fleet.waiting_poll("b"), 60))
+    asking = asyncio.create_task(engine.poll(who := await fleet.waiting_poll("b"), 60))
     await wait_until_async(lambda: not who.new, what="the first look")
     assert await asked_to_end(engine, fleet) == set()
-    assert [one.id for one in (await asyncio.wait_for(asking, 30)).claimed] == [reserved.id]
+    assert [one.id for one in await asyncio.wait_for(asking, 30)] == [reserved.id]
 
 
 async def test_what_succeeds_all_the_same_has_succeeded(engine: Engine, fleet: Fleet) -> None:

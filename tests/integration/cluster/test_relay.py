@@ -18,9 +18,9 @@ from hetuflow_server.cluster.hints import (
     Hints,
     Topic,
     agent_topic,
+    backlog_topic,
     daemons_topic,
     events_topic,
-    head_topic,
     namespace_topic,
 )
 from hetuflow_server.cluster.relay import _ASK_FOR_OTHERS_EVERY_SECONDS, EVERYTHING, Relay
@@ -68,7 +68,7 @@ async def test_hints_reach_the_other_server_and_are_not_echoed(database_url: str
     async with serving(database_url) as here, serving(database_url) as there:
         assert there.relayed == [EVERYTHING]
         # Where exactly work has come is nothing that others know heads by: they look at its namespace.
-        here.hints.give([namespace_topic(7), agent_topic(agent), daemons_topic(9), head_topic(6, 1, 500)])
+        here.hints.give([namespace_topic(7), agent_topic(agent), daemons_topic(9), backlog_topic(6, 1, 500)])
         wanted = {EVERYTHING, namespace_topic(7), agent_topic(agent), daemons_topic(9), namespace_topic(6)}
         await wait_until_async(lambda: set(there.relayed) == wanted, what="the hints")
         assert not here.relay._some.is_set(), "all is said"
@@ -81,7 +81,7 @@ async def test_every_kind_of_news_reaches_the_other_server(database_url: str) ->
     """A head as its namespace, for whoever is there knows nothing of it; agents as many as there are."""
     agents = {agent_topic(uuid4()) for _ in range(300)}
     async with serving(database_url) as here, serving(database_url) as there:
-        here.hints.give([head_topic(3, 5, 500), daemons_topic(4), *agents])
+        here.hints.give([backlog_topic(3, 5, 500), daemons_topic(4), *agents])
         with psycopg.connect(database_url, autocommit=True) as application:
             application.execute("SELECT hetuflow_emit('default', 'day.begun')")
         wanted = {EVERYTHING, namespace_topic(3), daemons_topic(4), events_topic(1), *agents}

@@ -92,7 +92,7 @@ ADMIN = Principal.with_role("tester", Role.ADMIN)
 async def servers(
     fresh_database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[tuple[Server, Server]]:
-    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(dispatching_module, "_ROUND_SECONDS", 3_600.0)
     async with AsyncExitStack() as stack:
         pair = (Server(fresh_database_url), Server(fresh_database_url))
         for server in pair:
@@ -125,6 +125,13 @@ async def waiting(agent: Agent, server: Server, agent_id: UUID) -> asyncio.Task[
     return polling
 
 
+async def waits_for_work(server: Server) -> None:
+    """One poll waits at a server, and the second check for its earlier reservations has been made."""
+    polls = server.services.dispatcher._waiting_polls
+    await wait_until_async(lambda: len(polls) == 1, what="the poll to wait")
+    await wait_until_async(lambda: polls.next_check is None, what="the second check")
+
+
 async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tuple[Server, Server]) -> None:
     """What is left of the answer is put together while the database works on the claim."""
     here, _ = servers
@@ -137,9 +144,7 @@ async def test_a_claim_is_under_way_before_the_trigger_is_answered(servers: tupl
         rounds.append(None)
         return await round_()
 
-    await wait_until_async(lambda: len(here.services.dispatcher._waiting) == 1, what="the poll to wait")
-    # A session that is new here may have asked before: that is looked for twice, a little apart.
-    await wait_until_async(lambda: not here.services.dispatcher._asked_again, what="the second look")
+    await waits_for_work(here)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(here.services.dispatcher, "_round", noted)
         await run_a_job(here)
@@ -168,8 +173,7 @@ async def test_what_an_agent_will_not_hear_of_goes_to_who_waits(
         await run_a_job(here)
         await asyncio.wait_for(making.wait(), 20)
     staying = asyncio.create_task(stayer.poll(1))
-    await wait_until_async(lambda: len(other.services.dispatcher._waiting) == 1, what="the poll to wait")
-    await wait_until_async(lambda: not other.services.dispatcher._asked_again, what="the second look")
+    await waits_for_work(other)
     leaving.cancel()
     await asyncio.wait({leaving})
     assert len((await asyncio.wait_for(staying, 30)).assignments) == 1

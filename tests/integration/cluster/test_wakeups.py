@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from hetuflow_core.runtime.clock import SystemClock
-from hetuflow_server.cluster.hints import head_topic, namespace_topic
+from hetuflow_server.cluster.hints import backlog_topic, namespace_topic
 from hetuflow_server.queue import claim_transitions, dispatcher as dispatching_module, store as queue_store
 from tests.support.queue.dispatcher import BACKLOG, Bench, dispatching
 from tests.support.waiting import wait_until_async
@@ -23,7 +23,7 @@ _TURNS = 60
 @pytest.fixture
 async def bench(fresh_database_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
     """A dispatcher that never looks by itself, nor back for who asks again: what is found was told."""
-    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(dispatching_module, "_ROUND_SECONDS", 3_600.0)
     async with dispatching(fresh_database_url) as bench:
         bench.repeated = False
         yield bench
@@ -34,13 +34,13 @@ async def test_work_committed_at_any_moment_of_a_round_finds_who_waits(bench: Be
     namespace = bench.namespace(100)
     async with await psycopg.AsyncConnection.connect(bench.url, autocommit=True) as connection:
         for turns in range(_TURNS):
-            asking = asyncio.create_task(bench.dispatcher.ask(bench.waiting_poll(namespace), 30))
+            asking = asyncio.create_task(bench.poll(bench.waiting_poll(namespace), 30))
             for _ in range(turns):
                 await asyncio.sleep(0)
             await connection.execute(BACKLOG, bench.backlog(namespace, 1))
             bench.hints.give([namespace_topic(namespace)])
             assigned = await asyncio.wait_for(asking, 20)
-            assert len(assigned.claimed) == 1, f"after {turns} turns"
+            assert len(assigned) == 1, f"after {turns} turns"
 
 
 @pytest.mark.parametrize("told", ["where", "exactly where", "exactly where more comes"])
@@ -52,27 +52,27 @@ async def test_news_that_comes_while_the_heads_are_read_is_not_lost(bench: Bench
     async with await psycopg.AsyncConnection.connect(bench.url) as connection:
         # Weights are read right after the heads: the row comes between the two.
         await connection.execute("LOCK TABLE sched_namespace IN ACCESS EXCLUSIVE MODE")
-        asking = asyncio.create_task(bench.dispatcher.ask(bench.waiting_poll(namespace), 30))
+        asking = asyncio.create_task(bench.poll(bench.waiting_poll(namespace), 30))
         await wait_until_async(lambda: _waits_for_a_lock(bench.url), what="the round to read")
         bench.fill(namespace, 1)
-        there = head_topic(namespace, bench.anywhere, 500)
+        there = backlog_topic(namespace, bench.anywhere, 500)
         bench.hints.give([namespace_topic(namespace) if told == "where" else there])
         await connection.rollback()
-    assert len((await asyncio.wait_for(asking, 20)).claimed) == 1
+    assert len(await asyncio.wait_for(asking, 20)) == 1
 
 
 async def test_what_was_dealt_to_somebody_who_left_goes_to_the_next_who_waits(bench: Bench) -> None:
     namespace = bench.namespace(100)
     leaver, stayer = bench.waiting_poll(namespace, free=50), bench.waiting_poll(namespace, free=4)
     leaver.answer.add_done_callback(lambda _: leaving.cancel())
-    leaving = asyncio.create_task(bench.dispatcher.ask(leaver, 30))
-    staying = asyncio.create_task(bench.dispatcher.ask(stayer, 30))
+    leaving = asyncio.create_task(bench.poll(leaver, 30))
+    staying = asyncio.create_task(bench.poll(stayer, 30))
     await wait_until_async(lambda: not leaver.new and not stayer.new, what="both to wait")
     bench.fill(namespace, 1)
     bench.hints.give([namespace_topic(namespace)])
     with pytest.raises(asyncio.CancelledError):
         await leaving
-    assert len((await asyncio.wait_for(staying, 20)).claimed) == 1
+    assert len(await asyncio.wait_for(staying, 20)) == 1
 
 
 @pytest.mark.parametrize("how", ["dismissed", "timed out", "hung up"])
@@ -81,7 +81,7 @@ async def test_a_row_dealt_while_its_asker_was_going_is_not_lost(bench: Bench, h
     namespace = bench.namespace(100)
     for taken, turns in enumerate(range(0, _TURNS, 3), start=1):
         waiting_poll = bench.waiting_poll(namespace)
-        asking = asyncio.create_task(bench.dispatcher.ask(waiting_poll, 0 if how == "timed out" else 30))
+        asking = asyncio.create_task(bench.poll(waiting_poll, 0 if how == "timed out" else 30))
         bench.fill(namespace, 1)
         bench.hints.give([namespace_topic(namespace)])
         for _ in range(turns):
@@ -91,9 +91,9 @@ async def test_a_row_dealt_while_its_asker_was_going_is_not_lost(bench: Bench, h
         if how == "hung up":
             asking.cancel()
         (outcome,) = await asyncio.gather(asking, return_exceptions=True)
-        if isinstance(outcome, BaseException) or not outcome.claimed:
-            outcome = await bench.dispatcher.ask(bench.waiting_poll(namespace), 20)
-        assert len(outcome.claimed) == 1, f"after {turns} turns"
+        if isinstance(outcome, BaseException) or not outcome:
+            outcome = await bench.poll(bench.waiting_poll(namespace), 20)
+        assert len(outcome) == 1, f"after {turns} turns"
         assert bench.count("reserved") == taken, "and nobody holds another"
 
 
@@ -103,7 +103,7 @@ async def test_what_was_just_reserved_for_somebody_who_has_gone_is_the_next_ones
     """It hung up while its rows were written: nobody would hear of them."""
     namespace, reserve = bench.namespace(100), claim_transitions.reserve
     bench.fill(namespace, 2)
-    leaving = asyncio.create_task(bench.dispatcher.ask(bench.waiting_poll(namespace), 30))
+    leaving = asyncio.create_task(bench.poll(bench.waiting_poll(namespace), 30))
 
     async def go_meanwhile(*arguments: Any, **options: Any) -> Any:
         reserved = await reserve(*arguments, **options)
@@ -114,8 +114,8 @@ async def test_what_was_just_reserved_for_somebody_who_has_gone_is_the_next_ones
     with monkeypatch.context() as patched:
         patched.setattr(claim_transitions, "reserve", go_meanwhile)
         await asyncio.wait({leaving})
-    assigned = await asyncio.wait_for(bench.dispatcher.ask(bench.waiting_poll(namespace), 60), 10)
-    assert [row.claim_no for row in assigned.claimed] == [2, 2]
+    assigned = await asyncio.wait_for(bench.poll(bench.waiting_poll(namespace), 60), 10)
+    assert [row.claim_no for row in assigned] == [2, 2]
 
 
 async def test_a_head_that_is_empty_is_not_asked_again_until_something_comes(
@@ -131,15 +131,15 @@ async def test_a_head_that_is_empty_is_not_asked_again_until_something_comes(
     monkeypatch.setattr(claim_transitions, "lock_claimable", noted)
     bench.fill(namespace, 1)
     bench.hints.give([namespace_topic(namespace)])
-    assert len((await bench.dispatcher.ask(bench.waiting_poll(namespace), 20)).claimed) == 1
+    assert len(await bench.poll(bench.waiting_poll(namespace), 20)) == 1
     for _ in range(5):
-        assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
+        assert await bench.poll(bench.waiting_poll(namespace), 0) == []
     assert len(looks) == 2, "the one that found it, and the one that found no more"
     bench.fill(namespace, 1)
-    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
-    assert len((await bench.dispatcher.ask(bench.waiting_poll(namespace), 20)).claimed) == 1
+    bench.hints.give([backlog_topic(namespace, bench.anywhere, 500)])
+    assert len(await bench.poll(bench.waiting_poll(namespace), 20)) == 1
     for _ in range(5):
-        assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
+        assert await bench.poll(bench.waiting_poll(namespace), 0) == []
     assert len(looks) == 4, "and the same for what was told of"
 
 
@@ -153,27 +153,27 @@ async def test_what_comes_while_its_head_is_found_empty_is_not_overlooked(
         found = await next_due(*arguments)
         if coming:
             bench.fill(namespace, coming.pop())
-            bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+            bench.hints.give([backlog_topic(namespace, bench.anywhere, 500)])
         return found
 
     # The heads have been read: from now on only what is told of is looked at.
-    assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
-    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
+    assert await bench.poll(bench.waiting_poll(namespace), 0) == []
+    bench.hints.give([backlog_topic(namespace, bench.anywhere, 500)])
     monkeypatch.setattr(queue_store, "next_due", meanwhile)
-    assigned = await asyncio.wait_for(bench.dispatcher.ask(bench.waiting_poll(namespace), 60), 30)
-    assert (coming, len(assigned.claimed)) == ([], 1)
+    assigned = await asyncio.wait_for(bench.poll(bench.waiting_poll(namespace), 60), 30)
+    assert (coming, len(assigned)) == ([], 1)
 
 
 async def test_future_work_wakes_a_little_before_it_is_due(bench: Bench) -> None:
     """By a timer, set when the news came: an agent that may take work ahead gets it ahead."""
     namespace = bench.namespace(100)
     waiting_poll = bench.waiting_poll(namespace, prefetch=3)
-    asking = asyncio.create_task(bench.dispatcher.ask(waiting_poll, 60))
+    asking = asyncio.create_task(bench.poll(waiting_poll, 60))
     await wait_until_async(lambda: not waiting_poll.new, what="the first look")
     bench.fill(namespace, 1, due_in=4)
     told_at = SystemClock().now()
     bench.hints.give([namespace_topic(namespace)])
-    (row,) = (await asyncio.wait_for(asking, 30)).claimed
+    (row,) = await asyncio.wait_for(asking, 30)
     ahead = row.due_at - SystemClock().now()
     assert timedelta(0) < ahead <= timedelta(seconds=3)
     assert row.due_at - told_at > timedelta(seconds=3), "nobody might take it yet when the news came"
@@ -183,10 +183,10 @@ async def test_of_several_that_come_the_first_sets_the_timer(bench: Bench) -> No
     """One that was read long before it is due, and one that was told of and is due soon."""
     namespace = bench.namespace(100)
     bench.fill(namespace, 1, due_in=100, priority=900)
-    assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
+    assert await bench.poll(bench.waiting_poll(namespace), 0) == []
     bench.fill(namespace, 1, due_in=0.5)
-    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
-    (row,) = (await asyncio.wait_for(bench.dispatcher.ask(bench.waiting_poll(namespace), 60), 10)).claimed
+    bench.hints.give([backlog_topic(namespace, bench.anywhere, 500)])
+    (row,) = await asyncio.wait_for(bench.poll(bench.waiting_poll(namespace), 60), 10)
     assert row.due_at < SystemClock().now()
 
 
@@ -197,29 +197,29 @@ async def test_a_claim_that_gave_all_that_was_wanted_is_followed_by_another(
     monkeypatch.setattr(dispatching_module, "_MOST_PER_CLAIM", 2)
     namespace = bench.namespace(100)
     polls = [bench.waiting_poll(namespace, free=1) for _ in range(7)]
-    asking = [asyncio.create_task(bench.dispatcher.ask(waiting_poll, 60)) for waiting_poll in polls]
+    asking = [asyncio.create_task(bench.poll(waiting_poll, 60)) for waiting_poll in polls]
     await wait_until_async(lambda: all(not waiting_poll.new for waiting_poll in polls), what="all to wait")
     bench.fill(namespace, 7)
     bench.hints.give([namespace_topic(namespace)])
     assigned = await asyncio.wait_for(asyncio.gather(*asking), 20)
-    assert [len(each.claimed) for each in assigned] == [1] * 7
+    assert [len(each) for each in assigned] == [1] * 7
 
 
 async def test_a_claim_that_failed_is_tried_again_by_itself(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it was kicked for was told once."""
-    namespace, heads, faults = bench.namespace(100), queue_store.heads, [OSError("planted")]
+    namespace, heads, faults = bench.namespace(100), queue_store.backlog, [OSError("planted")]
 
     async def fail_once(*arguments: Any) -> Any:
         if faults:
             raise faults.pop()
         return await heads(*arguments)
 
-    monkeypatch.setattr(queue_store, "heads", fail_once)
+    monkeypatch.setattr(queue_store, "backlog", fail_once)
     bench.fill(namespace, 1)
-    assigned = await asyncio.wait_for(bench.dispatcher.ask(bench.waiting_poll(namespace), 60), 10)
-    assert (faults, len(assigned.claimed)) == ([], 1)
+    assigned = await asyncio.wait_for(bench.poll(bench.waiting_poll(namespace), 60), 10)
+    assert (faults, len(assigned)) == ([], 1)
 
 
 async def test_a_look_back_that_failed_is_made_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ async def test_a_look_back_that_failed_is_made_again(bench: Bench, monkeypatch: 
         return await look_back(*arguments)
 
     monkeypatch.setattr(claim_transitions, "claimed_before", fail_the_second_time)
-    asking = asyncio.create_task(bench.dispatcher.ask(waiting_poll, 60))
+    asking = asyncio.create_task(bench.poll(waiting_poll, 60))
     await wait_until_async(lambda: not waiting_poll.new, what="the first look")
     bench.fill(namespace, 1)
     with psycopg.connect(bench.url) as connection:
@@ -245,18 +245,18 @@ async def test_a_look_back_that_failed_is_made_again(bench: Bench, monkeypatch: 
             "reserved_until = now() + interval '1 hour'",
             (waiting_poll.agent_id, waiting_poll.session_id, waiting_poll.request_id),
         )
-    assert len((await asyncio.wait_for(asking, 10)).claimed) == 1
+    assert len(await asyncio.wait_for(asking, 10)) == 1
 
 
 async def test_however_many_heads_are_empty_what_is_behind_them_is_found_at_once(bench: Bench) -> None:
     """More of them than a claim looks at: what waited there has gone since they were read."""
     namespace = bench.namespace(100)
-    assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
-    bench.hints.give([head_topic(namespace, bench.placement(), 900) for _ in range(20)])
+    assert await bench.poll(bench.waiting_poll(namespace), 0) == []
+    bench.hints.give([backlog_topic(namespace, bench.placement(), 900) for _ in range(20)])
     bench.fill(namespace, 1)
-    bench.hints.give([head_topic(namespace, bench.anywhere, 500)])
-    assigned = await asyncio.wait_for(bench.dispatcher.ask(bench.waiting_poll(namespace, free=1), 60), 10)
-    assert len(assigned.claimed) == 1
+    bench.hints.give([backlog_topic(namespace, bench.anywhere, 500)])
+    assigned = await asyncio.wait_for(bench.poll(bench.waiting_poll(namespace, free=1), 60), 10)
+    assert len(assigned) == 1
 
 
 async def test_what_is_told_of_may_be_due_whatever_was_known_to_come(bench: Bench) -> None:
@@ -264,10 +264,10 @@ async def test_what_is_told_of_may_be_due_whatever_was_known_to_come(bench: Benc
     namespace = bench.namespace(100)
     bench.fill(namespace, 1, due_in=100, priority=900)
     bench.fill(namespace, 1, due_in=100, priority=100)
-    assert (await bench.dispatcher.ask(bench.waiting_poll(namespace), 0)).claimed == []
+    assert await bench.poll(bench.waiting_poll(namespace), 0) == []
     bench.fill(namespace, 1, priority=100)
-    bench.hints.give([head_topic(namespace, bench.anywhere, 100)])
-    (row,) = (await bench.dispatcher.ask(bench.waiting_poll(namespace, free=1, prefetch=105), 5)).claimed
+    bench.hints.give([backlog_topic(namespace, bench.anywhere, 100)])
+    (row,) = await bench.poll(bench.waiting_poll(namespace, free=1, prefetch=105), 5)
     assert row.due_at < SystemClock().now()
 
 

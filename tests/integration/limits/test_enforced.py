@@ -80,19 +80,19 @@ async def test_room_that_is_given_back_wakes_who_waits(engine: Engine) -> None:
     await engine.run(await engine.job(limits=["tool:x"]), *[RunRequest()] * 2)
     (first,) = await engine.claim()
     waiting = waiting_poll()
-    asking = asyncio.create_task(engine.dispatcher.ask(waiting, 30))
+    asking = asyncio.create_task(engine.poll(waiting, 30))
     await wait_until_async(lambda: not waiting.new, what="the first look")
     looks = 0
-    read = engine.dispatcher._heads.read
+    read = engine.dispatcher._backlog.refresh
 
     async def counted(*arguments: Any) -> Any:
         nonlocal looks
         looks += 1
         return await read(*arguments)
 
-    engine.dispatcher._heads.read = counted  # type: ignore[method-assign]
+    engine.dispatcher._backlog.refresh = counted  # type: ignore[method-assign]
     await engine.finish(first)
-    assert len((await asking).claimed) == 1
+    assert len(await asking) == 1
     assert looks == 1, "the very next look found it"
 
 

@@ -49,10 +49,10 @@ async def test_who_has_an_unliked_neighbour_comes_after_who_has_none(engine: Eng
     rather = {"anti_affinity": {"preferred": [{"weight": 10, "jobs": ["noisy"]}]}}
     job = await engine.job("rather", placement=rather)
     beside, free = waiting_poll(running=(RunningJob("default", "noisy"),)), waiting_poll()
-    asking = [asyncio.create_task(engine.dispatcher.ask(one, 30)) for one in (beside, free)]
+    asking = [asyncio.create_task(engine.poll(one, 30)) for one in (beside, free)]
     await wait_until_async(lambda: not (beside.new or free.new), timeout=30)
     await engine.run(job)
-    assert len((await asking[1]).claimed) == 1
+    assert len(await asking[1]) == 1
     # Better there than nowhere: with nobody else it goes there all the same, seconds later.
     await engine.run(job)
-    assert len((await asking[0]).claimed) == 1
+    assert len(await asking[0]) == 1

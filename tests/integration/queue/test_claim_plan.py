@@ -9,9 +9,9 @@ from uuid import UUID, uuid4
 import psycopg
 
 from hetuflow_core.runtime.clock import ManualClock
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import claim_transitions, transitions
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Recipient
 from hetuflow_server.upkeep.loop import Upkeep
 from tests.support.postgres.rows import insert, instance_row
@@ -115,7 +115,7 @@ async def test_claims_at_the_same_time_do_not_wait_for_each_other(
 
     async def lock(connection: Connection) -> set[UUID]:
         found = await claim_transitions.lock_claimable(
-            connection, [(Head(1, 1, 500), 3)], want=2, prefetch=timedelta(0)
+            connection, [(BacklogEntry(1, 1, 500), 3)], want=2, prefetch=timedelta(0)
         )
         return {row.id for row in found}
 
@@ -152,13 +152,13 @@ async def test_due_comes_before_future_due_then_priority_due_time_and_id(
     async with database.transaction() as connection_:
         locked = await claim_transitions.lock_claimable(
             connection_,
-            [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
+            [(BacklogEntry(1, 1, priority), 10) for priority in (500, 900, 1000)],
             want=10,
             prefetch=timedelta(seconds=90),
         )
         more = await claim_transitions.lock_claimable(
             connection_,
-            [(Head(1, 1, priority), 10) for priority in (500, 900, 1000)],
+            [(BacklogEntry(1, 1, priority), 10) for priority in (500, 900, 1000)],
             want=10,
             prefetch=timedelta(seconds=90),
             without=[row.id for row in locked],
@@ -206,7 +206,10 @@ async def test_a_head_gives_no_more_than_its_share_and_its_first(
         for way in ("indexscan", "indexonlyscan", "bitmapscan"):
             await claiming.execute(f"SET LOCAL enable_{way} = off")
         locked = await claim_transitions.lock_claimable(
-            claiming, [(Head(1, 1, 500), 2), (Head(1, 1, 900), 3)], want=10, prefetch=timedelta(0)
+            claiming,
+            [(BacklogEntry(1, 1, 500), 2), (BacklogEntry(1, 1, 900), 3)],
+            want=10,
+            prefetch=timedelta(0),
         )
     assert [one.id for one in locked] == [
         *(row["id"] for row in rows[900][:1:-1]),
@@ -222,7 +225,10 @@ async def test_what_is_bound_goes_first_and_counts(database: Database, fresh_dat
             insert(connection, "sched_task_instance", instance_row(target_agent_id=target, lease_ms=4000))
     async with database.transaction() as claiming:
         locked = await claim_transitions.lock_claimable(
-            claiming, [(Head(1, 1, 500), 3), (Head(1, 1, 500, agent), 3)], want=3, prefetch=timedelta(0)
+            claiming,
+            [(BacklogEntry(1, 1, 500), 3), (BacklogEntry(1, 1, 500, agent), 3)],
+            want=3,
+            prefetch=timedelta(0),
         )
     assert [one.target_agent_id for one in locked] == [agent, agent, None]
 
@@ -233,7 +239,7 @@ async def test_what_is_somebodys_is_nobody_elses(database: Database, fresh_datab
     first, second = (Recipient(uuid4(), uuid4(), uuid4()) for _ in range(2))
     async with database.transaction() as claiming:
         [row] = await claim_transitions.lock_claimable(
-            claiming, [(Head(1, 1, 500), 1)], want=1, prefetch=timedelta(0)
+            claiming, [(BacklogEntry(1, 1, 500), 1)], want=1, prefetch=timedelta(0)
         )
         [mine] = await claim_transitions.reserve(claiming, [(row, first)])
         assert mine is not None

@@ -16,7 +16,8 @@ from hetuflow_core.placement import Resources
 from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_server.queue import claim_transitions, create_transitions, dispatcher as dispatching_module
 from hetuflow_server.queue.claim_transitions import claimed_before
-from hetuflow_server.queue.waiting_poll import Assigned, WaitingPoll
+from hetuflow_server.queue.rows import Claimed
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 from hetuflow_server.requests.audit_context import AuditContext, opened
 from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
 from tests.support.queue.fleet import Fleet
@@ -39,11 +40,11 @@ async def _met(engine: Engine, **spec: Any) -> UUID:
     return job
 
 
-async def _waiting(engine: Engine, who: WaitingPoll | None = None) -> asyncio.Task[Assigned]:
+async def _waiting(engine: Engine, who: WaitingPoll | None = None) -> asyncio.Task[list[Claimed]]:
     """Somebody who waits, at a dispatcher that has nothing for it."""
     who = who or waiting_poll(1)
-    asking = asyncio.create_task(engine.dispatcher.ask(who, _PATIENCE))
-    await wait_until_async(lambda: not who.new and engine.dispatcher.at_rest)
+    asking = asyncio.create_task(engine.poll(who, _PATIENCE))
+    await wait_until_async(lambda: not who.new and engine.dispatcher.idle)
     return asking
 
 
@@ -62,7 +63,7 @@ async def test_who_waits_is_given_new_work_as_it_is_made(engine: Engine) -> None
     asking = await _waiting(engine, who := waiting_poll(1))
     shared = engine.dispatcher.take_claim_counts()
     made = await engine.actions.run_one(WHO, job, RunRequest(params={"b": 3}))
-    [given] = (await asking).claimed
+    [given] = await asking
     assert _was_made_reserved(engine, made.id)
     assert (given.task_id, given.attempt, given.claim_no) == (made.id, 1, 1)
     assert given.params == {"a": 1, "b": 3}
@@ -85,7 +86,7 @@ async def test_whoever_triggers_it_is_told_whose_it_is(engine: Engine) -> None:
     await fleet.register("a")
     asking = await _waiting(engine, await fleet.waiting_poll("a"))
     made = await engine.actions.run_one(WHO, job, RunRequest())
-    assert [one.task_id for one in (await asking).claimed] == [made.id]
+    assert [one.task_id for one in await asking] == [made.id]
     [first] = made.instances
     assert (made.status, first.status, first.agent) == ("pending", "reserved", "a")
     assert made == await engine.task(made.id)
@@ -96,7 +97,7 @@ async def test_its_lease_is_its_namespaces(engine: Engine) -> None:
     engine.rows.execute("UPDATE sched_namespace SET lease_ms = 77000 WHERE id = %s", [DEFAULT])
     asking = await _waiting(engine)
     await engine.run(job)
-    assert [one.lease_ms for one in (await asking).claimed] == [77_000]
+    assert [one.lease_ms for one in await asking] == [77_000]
 
 
 @pytest.mark.parametrize("seconds", [-3_600, 4])
@@ -111,7 +112,7 @@ async def test_it_is_reserved_from_now_on_or_from_when_it_is_due(
     monkeypatch.setattr(engine.actions._clock, "now", lambda: begun + timedelta(seconds=seconds))
     [task] = await engine.run(job)
     monkeypatch.undo()
-    [given] = (await asking).claimed
+    [given] = await asking
     assert _was_made_reserved(engine, task)
     assert given.due_at == begun + timedelta(seconds=seconds)
     assert given.reserved_until >= max(begun, given.due_at) + claim_transitions.RESERVATION
@@ -131,7 +132,7 @@ async def test_what_a_claim_has_to_decide_about_is_claimed(engine: Engine) -> No
         job = await _met(engine, **spec)
         asking = await _waiting(engine, waiting_poll(2))
         task, *_ = await engine.run(job, *runs)
-        given = (await asking).claimed
+        given = await asking
         assert given[0].task_id == task, what
         assert not _was_made_reserved(engine, task), what
         rest = await engine.claim()
@@ -152,7 +153,7 @@ async def test_what_nobody_who_waits_may_have_now_waits_itself(engine: Engine, w
     else:
         job = await engine.job(placement={"resources": {"cpu": 2}} if what == "resources" else {})
         await engine.run(job)
-        await engine.finish(*(await engine.dispatcher.ask(strong, 0)).claimed)
+        await engine.finish(*await engine.poll(strong, 0))
     asking = await _waiting(engine, busy)
     later = datetime.now(UTC) + timedelta(hours=1) if what == "later" else None
     [task] = await engine.run(job, RunRequest(run_at=later))
@@ -169,7 +170,7 @@ async def test_what_is_kept_with_its_answer_is_given_to_nobody_before_that_is(en
         async with engine.database.envelope(audit_context):
             [task] = await engine.run(job)
             assert not who.answer.done()
-    assert [one.task_id for one in (await asking).claimed] == [task]
+    assert [one.task_id for one in await asking] == [task]
 
 
 async def test_what_fails_to_be_made_leaves_who_waits_where_it_was(
@@ -187,7 +188,7 @@ async def test_what_fails_to_be_made_leaves_who_waits_where_it_was(
             await engine.run(job)
     assert not asking.done()
     [task] = await engine.run(job)
-    assert [one.task_id for one in (await asking).claimed] == [task]
+    assert [one.task_id for one in await asking] == [task]
 
 
 async def test_who_leaves_while_what_was_meant_for_it_fails_waits_no_more(
@@ -206,7 +207,7 @@ async def test_who_leaves_while_what_was_meant_for_it_fails_waits_no_more(
         patched.setattr(create_transitions, "create_reserved", go_and_fail)
         with pytest.raises(DatabaseUnreachable, match="planted"):
             await engine.run(job)
-    assert not engine.dispatcher._waiting
+    assert not engine.dispatcher._waiting_polls
     await engine.run(job)
     assert [one.claim_no for one in await engine.claim(1)] == [1]
 
@@ -250,7 +251,7 @@ async def test_who_was_taken_aside_for_nothing_is_answered_when_the_server_stops
     monkeypatch.setattr(create_transitions, "create_reserved", stop_and_fail)
     with pytest.raises(DatabaseUnreachable, match="planted"):
         await engine.run(job)
-    assert (await asyncio.wait_for(asking, 10)).claimed == []
+    assert await asyncio.wait_for(asking, 10) == []
 
 
 async def test_what_was_told_of_before_goes_first(engine: Engine) -> None:
@@ -261,7 +262,7 @@ async def test_what_was_told_of_before_goes_first(engine: Engine) -> None:
     asking = await _waiting(engine)
     await engine.release(held)
     later = await engine.run(job)
-    assert [one.task_id for one in (await asking).claimed] == [earlier]
+    assert [one.task_id for one in await asking] == [earlier]
     assert not _is_reserved(engine, later[0])
 
 
@@ -269,7 +270,7 @@ async def test_what_was_made_although_nobody_heard_of_it_is_found_by_who_it_is_f
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit whose answer is lost; the look back that follows at once is all there is to find it."""
-    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(dispatching_module, "_ROUND_SECONDS", 3_600.0)
     job = await _met(engine)
     who = waiting_poll(1)
     who.repeated = False
@@ -284,8 +285,45 @@ async def test_what_was_made_although_nobody_heard_of_it_is_found_by_who_it_is_f
         patched.setattr(create_transitions, "create_reserved", lose_the_answer)
         with pytest.raises(DatabaseUnreachable, match="planted"):
             await engine.run(job)
-    [given] = (await asyncio.wait_for(asking, 10)).claimed
+    [given] = await asyncio.wait_for(asking, 10)
     assert _was_made_reserved(engine, given.task_id)
+
+
+@pytest.mark.parametrize("turns", [0, 50])
+async def test_a_run_is_answered_once_the_answer_to_the_agent_is_complete(engine: Engine, turns: int) -> None:
+    """However often the event loop turns while that answer is made."""
+    job, poll, order = await _met(engine), waiting_poll(1), list[str]()
+
+    async def answer() -> None:
+        async with engine.dispatcher.assignment(poll, _PATIENCE):
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            order.append("agent")
+
+    answering = asyncio.create_task(answer())
+    await wait_until_async(lambda: not poll.new and engine.dispatcher.idle)
+    made = await engine.actions.run_one(WHO, job, RunRequest())
+    order.append("run")
+    await answering
+    assert order == ["agent", "run"]
+    assert [one.status for one in made.instances] == ["reserved"]
+
+
+async def test_an_instance_whose_answer_fails_is_pending_again_and_the_run_says_so(engine: Engine) -> None:
+    job, poll = await _met(engine), waiting_poll(1)
+
+    async def answer() -> None:
+        async with engine.dispatcher.assignment(poll, _PATIENCE):
+            raise OSError("planted")
+
+    answering = asyncio.create_task(answer())
+    await wait_until_async(lambda: not poll.new and engine.dispatcher.idle)
+    made = await engine.actions.run_one(WHO, job, RunRequest())
+    with pytest.raises(OSError, match="planted"):
+        await answering
+    assert made == await engine.task(made.id)
+    assert [one.status for one in made.instances] == ["pending"]
+    assert [one.claim_no for one in await engine.claim(1)] == [2]
 
 
 @pytest.mark.parametrize("how", ["leaves", "is dismissed"])
@@ -311,7 +349,7 @@ async def test_what_is_made_for_somebody_who_goes_meanwhile_is_the_next_ones(
     assert made == await engine.task(made.id), "whoever triggers it is told that it waits"
     [given] = await engine.claim(1)
     assert (given.task_id, given.claim_no) == (made.id, 2)
-    assert how == "leaves" or (await asking).claimed == []
+    assert how == "leaves" or await asking == []
 
 
 async def test_nothing_is_dealt_to_who_is_taken_aside(
@@ -324,12 +362,12 @@ async def test_nothing_is_dealt_to_who_is_taken_aside(
 
     async def with_a_round_meanwhile(*arguments: Any) -> Any:
         await engine.run(job, RunRequest(), RunRequest())
-        await wait_until_async(lambda: engine.dispatcher.at_rest)
+        await wait_until_async(lambda: engine.dispatcher.idle)
         return await make(*arguments)
 
     monkeypatch.setattr(create_transitions, "create_reserved", with_a_round_meanwhile)
     [task] = await engine.run(job)
-    assert [one.task_id for one in (await asking).claimed] == [task]
+    assert [one.task_id for one in await asking] == [task]
     assert sorted(engine.statuses()) == ["pending", "pending", "reserved"]
 
 
@@ -347,7 +385,7 @@ async def test_while_work_is_being_dealt_what_comes_queues_behind_it(
 
     monkeypatch.setattr(claim_transitions, "reserve", with_more_meanwhile)
     first, _ = await engine.run(job, RunRequest(), RunRequest())
-    assert [one.task_id for one in (await asking).claimed] == [first]
+    assert [one.task_id for one in await asking] == [first]
     assert not _is_reserved(engine, came[0])
 
 

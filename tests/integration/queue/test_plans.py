@@ -10,11 +10,11 @@ from uuid import UUID, uuid4
 import psycopg
 import pytest
 
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.queue import claim_transitions, live_transitions, store as queue_store, transitions
-from hetuflow_server.queue.fairness import Head
 from tests.support.postgres.explained_connection import Explaining
 
-FREE, BOUND_TO, SOON = Head(1, 1, 500), UUID(int=7), timedelta(seconds=2)
+FREE, BOUND_TO, SOON = BacklogEntry(1, 1, 500), UUID(int=7), timedelta(seconds=2)
 # Of the class that is claimed: due, due tomorrow, held back; of another class, of another namespace; bound to
 # an agent, which is overdue, and to others; claimed by fifty agents, one of which has twenty of them to end.
 _BACKLOG = """
@@ -50,7 +50,7 @@ Ask = Callable[[Explaining], Awaitable[Any]]
 def questions(agent: UUID) -> dict[str, tuple[Ask, int]]:
     """What is asked, and how many rows it may read for that."""
 
-    def lock(on: Explaining, head: Head) -> Awaitable[Any]:
+    def lock(on: Explaining, head: BacklogEntry) -> Awaitable[Any]:
         return claim_transitions.lock_claimable(on, [(head, 10)], want=10, prefetch=SOON)
 
     bound = FREE._replace(target=BOUND_TO)
@@ -63,7 +63,7 @@ def questions(agent: UUID) -> dict[str, tuple[Ask, int]]:
             lambda on: claim_transitions.claimed_before(on, [(agent, agent)]),
             40,
         ),
-        "the heads": (queue_store.heads, 2 * 210),
+        "the heads": (queue_store.backlog, 2 * 210),
         "the next due": (lambda on: queue_store.next_due(on, [FREE, bound]), 2),
         "what an agent is to end": (lambda on: queue_store.cancels_for(on, [agent]), 40),
         "who has something to end": (queue_store.cancelled_claims, 40),

@@ -90,14 +90,15 @@ async def test_what_is_given_back_is_as_if_it_had_never_been_claimed(engine: Eng
 async def test_what_an_expired_reservation_gives_back_wakes_who_waits(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatching_module, "_LOOK_AGAIN_SECONDS", 3_600.0)
+    monkeypatch.setattr(dispatching_module, "_ROUND_SECONDS", 3_600.0)
     one = await reserve_one(engine)
-    asking = asyncio.create_task(engine.dispatcher.ask(who := waiting_poll(1), 60))
+    asking = asyncio.create_task(engine.poll(who := waiting_poll(1), 60))
     await wait_until_async(
-        lambda: not (who.new or engine.dispatcher._asked_again), what="nothing to look for"
+        lambda: not who.new and engine.dispatcher._waiting_polls.next_check is None,
+        what="nothing to look for",
     )
     await engine.expire("reserved_until")
-    (again,) = (await asyncio.wait_for(asking, 30)).claimed
+    (again,) = await asyncio.wait_for(asking, 30)
     assert (again.id, again.claim_no) == (one.id, 2)
 
 

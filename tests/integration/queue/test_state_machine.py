@@ -102,16 +102,16 @@ class Queue(RuleBasedStateMachine):
 
     async def _create_while_waited_for(self, name: str, number: int) -> list[Claimed]:
         dispatcher, who = self.engine.dispatcher, waiting_poll(1)
-        waiting = asyncio.create_task(dispatcher.ask(who, 60))
-        await wait_until_async(lambda: not who.new and dispatcher.at_rest)
+        waiting = asyncio.create_task(self.engine.poll(who, 60))
+        await wait_until_async(lambda: not who.new and dispatcher.idle)
         self.tasks += await self.engine.run(self.jobs[name], RunRequest(params={"n": number}))
-        await wait_until_async(lambda: dispatcher.at_rest)
+        await wait_until_async(lambda: dispatcher.idle)
         if not who.answer.done():
             # It may not have what was made, and there is nothing else.
             waiting.cancel()
             await asyncio.wait({waiting})
             return []
-        return (await waiting).claimed
+        return await waiting
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())

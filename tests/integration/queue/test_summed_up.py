@@ -11,9 +11,9 @@ from msgspec import structs
 
 from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.database import Lane
 from hetuflow_server.queue import claim_transitions, transitions
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.rows import Claimed, Ending, Recipient, Succeeded
 from tests.support.queue.claiming_engine import WHO, Engine, engine_on
 
@@ -107,7 +107,7 @@ async def test_of_rows_to_reserve_each_is_told_what_it_has_become(engine: Engine
     (gone,) = await engine.claim(1)
     await engine.release(gone)
     recipient = Recipient(uuid4(), uuid4(), uuid4())
-    heads = [(Head(1, gone.placement_id, 500), 3)]
+    heads = [(BacklogEntry(1, gone.placement_id, 500), 3)]
     async with engine.database.transaction(Lane.FORGETFUL) as connection:
         rows = await claim_transitions.lock_claimable(connection, heads, want=3, prefetch=timedelta(0))
         (before,) = await claim_transitions.reserve(connection, [(rows[0], recipient)])

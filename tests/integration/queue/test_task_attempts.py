@@ -15,7 +15,7 @@ from hetuflow_core import ids
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, NotFound
 from hetuflow_core.states import InstanceStatus
-from hetuflow_server.cluster.hints import head_topic
+from hetuflow_server.cluster.hints import backlog_topic
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.partitions import HISTORY, Partitions
@@ -97,7 +97,7 @@ async def test_priority_is_that_of_the_task_and_of_what_waits(scheduling: Engine
     row = scheduling.one("SELECT namespace_id, placement_id FROM sched_task_instance")
     task = await scheduling.actions.set_priority(WHO, task_id, 900)
     assert (task.priority, task.instances[0].priority) == (900, 900)
-    assert told[-1] == head_topic(row["namespace_id"], row["placement_id"], 900)
+    assert told[-1] == backlog_topic(row["namespace_id"], row["placement_id"], 900)
     claim = scheduling.claim(task.instances[0].id)
     task = await scheduling.actions.set_priority(WHO, task_id, 100)
     assert (task.priority, task.instances[0].priority) == (100, 900)

@@ -33,7 +33,7 @@ from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.key_sweeper import KeySweeper
 from hetuflow_server.queue.rescuer import Rescuer
 from hetuflow_server.queue.rows import Claimed, Ending
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.upkeep.doctor import Doctor
@@ -76,7 +76,7 @@ class Engine:
         self.doctor = Doctor(self.database, self.capacity, versions)
         self.dispatcher = Dispatcher(self.database, self.hints, clock, self.capacity, self.finisher, versions)
         self.actions = TaskActions(
-            self.database, self.hints, versions, self.finisher, clock, offer=self.dispatcher.offer
+            self.database, self.hints, versions, self.finisher, clock, hand_off=self.dispatcher.hand_off
         )
 
     async def job(self, name: str | None = None, **spec: Any) -> UUID:
@@ -101,7 +101,12 @@ class Engine:
     async def claim(
         self, most: int = 50, seconds: float = 0, *, free: Resources | None = None, **facts: Any
     ) -> list[Claimed]:
-        return (await self.dispatcher.ask(waiting_poll(most, free=free, **facts), seconds)).claimed
+        return await self.poll(waiting_poll(most, free=free, **facts), seconds)
+
+    async def poll(self, waiting_poll: WaitingPoll, seconds: float) -> list[Claimed]:
+        """Wait for instances as the gateway does, and take them."""
+        async with self.dispatcher.assignment(waiting_poll, seconds) as claimed:
+            return claimed
 
     async def start(self, *claimed: Claimed) -> set[UUID]:
         async with self.database.transaction() as connection:

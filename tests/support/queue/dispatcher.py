@@ -22,7 +22,8 @@ from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.queue.dispatcher import Dispatcher
 from hetuflow_server.queue.finish import Finisher
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.rows import Claimed
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 
 BACKLOG = """
 INSERT INTO sched_task_instance (id, task_id, namespace_id, placement_id, job_id, job_version, seq, attempt,
@@ -39,7 +40,7 @@ class Bench:
         self.dispatcher = dispatcher
         self.hints = hints
         self.anywhere = self.placement()
-        # Whether askers may have asked before: what they may have been given then is looked for twice.
+        # Whether polls may be repeated ones: the dispatcher checks for their earlier reservations twice.
         self.repeated = True
 
     def namespace(self, weight: int) -> int:
@@ -91,6 +92,11 @@ class Bench:
         )
         waiting_poll.repeated = self.repeated
         return waiting_poll
+
+    async def poll(self, waiting_poll: WaitingPoll, seconds: float) -> list[Claimed]:
+        """Wait for instances as the gateway does, and take them."""
+        async with self.dispatcher.assignment(waiting_poll, seconds) as claimed:
+            return claimed
 
     def pending(self) -> int:
         return self.count("pending")

@@ -12,7 +12,7 @@ from hetuflow_server.agents.sessions import AgentSessions
 from hetuflow_server.gateway import polls
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.queue.rows import Claimed
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 from tests.support.queue.claiming_engine import DEFAULT, Engine
 
 
@@ -54,9 +54,7 @@ class Fleet:
 
     async def poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> list[Claimed]:
         """Ask for work once, as this agent; it says itself what it has free."""
-        return (
-            await self._engine.dispatcher.ask(await self.waiting_poll(name, free=free, left=left), 0)
-        ).claimed
+        return await self._engine.poll(await self.waiting_poll(name, free=free, left=left), 0)
 
     async def waiting_poll(self, name: str, *, free: int = 1, left: Resources | None = None) -> WaitingPoll:
         """Return an agent as it asks for work."""

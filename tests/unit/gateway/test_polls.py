@@ -14,7 +14,7 @@ from hetuflow_core.states import AgentStatus
 from hetuflow_server.agents.store import AgentCapabilities, AgentSession
 from hetuflow_server.gateway.polls import _waiting_poll
 from hetuflow_server.identity.access import AgentCredential
-from hetuflow_server.queue.waiting_poll import WaitingPoll
+from hetuflow_server.queue.waiting_polls import WaitingPoll
 
 CREDENTIAL = AgentCredential(uuid4(), {"mine": 1, "ours": 2})
 HAS = Resources(cpu=4, memory=100, gpu=1)

@@ -12,13 +12,12 @@ from hypothesis import given, strategies as st
 
 from hetuflow_core.placement import AgentFacts, Requirements, Resources, RunningJob, requirements_from
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.placement.classes import PlacementClass, PlacementClasses
 from hetuflow_server.placement.suitability import Suitability
-from hetuflow_server.queue.fairness import Head
 from hetuflow_server.queue.matching import Matcher
 from hetuflow_server.queue.rows import Claimable
-from hetuflow_server.queue.waiting_poll import WaitingPoll
-from hetuflow_server.queue.waiting_polls import WaitingPolls
+from hetuflow_server.queue.waiting_polls import WaitingPoll, WaitingPolls
 
 NOW = datetime(2026, 7, 1, 12, tzinfo=UTC)
 SLOTS = 10
@@ -48,19 +47,19 @@ class Room:
         }
         self.suitability = CountingSuitability(SystemClock(), classes)
         self.waiting = WaitingPolls(self.suitability.fits)
-        self.matcher = Matcher(self.suitability, classes)
+        self.matcher = Matcher(self.suitability, classes, self.waiting)
 
     def wait(self, *, free: int = SLOTS, resources: Resources | None = None, **facts: Any) -> WaitingPoll:
         about = AgentFacts(agent_id=uuid4(), version=1, slots=SLOTS, capacity=Resources(cpu=64), **facts)
         waiting_poll = WaitingPoll(about, uuid4(), uuid4(), frozenset({1}), free, SLOTS, timedelta(0))
         waiting_poll.free_resources = resources or Resources()
         waiting_poll.eligible = True
-        self.waiting.enter(waiting_poll)
+        self.waiting.add(waiting_poll)
         self.suitability.note([about])
         return waiting_poll
 
-    def deal(self, *rows: Claimable) -> list[WaitingPoll]:
-        return [waiting_poll for _, waiting_poll in self.matcher.deal(rows, self.waiting, NOW)]
+    def match(self, *rows: Claimable) -> list[WaitingPoll]:
+        return [waiting_poll for _, waiting_poll in self.matcher.match(rows, NOW)]
 
 
 def a_row(placement: int = PLAIN, *, due_in: float = -60, target: UUID | None = None) -> Claimable:
@@ -106,21 +105,21 @@ async def test_rows_of_all_classes_that_ask_nothing_go_to_the_least_loaded(
         if chosen is not None:
             expected.append(chosen)
             hands[chosen] += 1
-    assert room.deal(*map(a_row, placements)) == expected
+    assert room.match(*map(a_row, placements)) == expected
 
 
 async def test_who_takes_nothing_ahead_is_passed_over_for_what_is_not_due(room: Room) -> None:
     punctual, eager = room.wait(), room.wait(free=1)
     eager.prefetch = timedelta(seconds=2)
     due, soon, later = a_row(), a_row(due_in=1), a_row(due_in=1)
-    assert room.deal(soon, due, later) == [eager, punctual]
+    assert room.match(soon, due, later) == [eager, punctual]
 
 
 @pytest.mark.parametrize(("free", "looks"), [(SLOTS, 1), (SLOTS - 1, 20)])
 async def test_a_row_costs_a_sample_however_many_wait(room: Room, free: int, looks: int) -> None:
     """Of idle ones the first will do; else twenty are compared."""
     waiting = [room.wait(free=free) for _ in range(500)]
-    assert room.deal(a_row()) == waiting[:1], "whoever came first, of equals"
+    assert room.match(a_row()) == waiting[:1], "whoever came first, of equals"
     assert room.suitability.looks == looks
 
 
@@ -128,14 +127,14 @@ async def test_the_least_loaded_of_the_sample_is_chosen(room: Room) -> None:
     for _ in range(18):
         room.wait(free=2)
     best, _, beyond = room.wait(free=5), room.wait(free=4), room.wait(free=SLOTS)
-    assert room.deal(a_row()) == [best], "the one beyond the sample is not looked at"
-    room.waiting.leave(best)
-    assert room.deal(a_row()) == [beyond]
+    assert room.match(a_row()) == [best], "the one beyond the sample is not looked at"
+    room.waiting.remove(best)
+    assert room.match(a_row()) == [beyond]
 
 
 async def test_rows_go_round_and_nobody_gets_more_than_was_asked_for(room: Room) -> None:
     waiting = [room.wait(free=2) for _ in range(30)]
-    assigned = room.deal(*(a_row() for _ in range(70)))
+    assigned = room.match(*(a_row() for _ in range(70)))
     assert {waiting_poll: assigned.count(waiting_poll) for waiting_poll in waiting} == dict.fromkeys(
         waiting, 2
     )
@@ -145,7 +144,7 @@ async def test_what_an_agent_was_dealt_counts_as_its_load(room: Room) -> None:
     """A batch is spread over those who wait, as if its rows had come one by one."""
     waiting = [room.wait(free=5) for _ in range(4)]
     busier = room.wait(free=3)
-    assigned = room.deal(*(a_row() for _ in range(10)))
+    assigned = room.match(*(a_row() for _ in range(10)))
     assert [assigned.count(waiting_poll) for waiting_poll in waiting] == [3, 3, 2, 2]
     assert busier not in assigned
 
@@ -153,41 +152,41 @@ async def test_what_an_agent_was_dealt_counts_as_its_load(room: Room) -> None:
 async def test_one_that_suits_better_is_chosen_over_one_with_less_to_do(room: Room) -> None:
     room.wait(free=SLOTS)
     suits = room.wait(free=1, labels={"disk": "ssd"})
-    assert room.deal(a_row(PICKY)) == [suits]
-    room.waiting.leave(suits)
-    assert room.deal(a_row(PICKY, due_in=-1)) == [], "the other lets it go first for a moment"
-    assert len(room.deal(a_row(PICKY, due_in=-60))) == 1
+    assert room.match(a_row(PICKY)) == [suits]
+    room.waiting.remove(suits)
+    assert room.match(a_row(PICKY, due_in=-1)) == [], "the other lets it go first for a moment"
+    assert len(room.match(a_row(PICKY, due_in=-60))) == 1
 
 
 async def test_what_an_agent_was_dealt_counts_for_the_rest_of_the_batch(room: Room) -> None:
     small, large = room.wait(resources=Resources(cpu=3)), room.wait(resources=Resources(cpu=6))
-    assigned = room.deal(*(a_row(LARGE) for _ in range(9)))
+    assigned = room.match(*(a_row(LARGE) for _ in range(9)))
     assert (assigned.count(small), assigned.count(large)) == (1, 3)
 
 
 async def test_work_bound_to_an_agent_waits_for_that_one(room: Room) -> None:
     room.wait()
     bound = room.wait(free=1)
-    assert room.deal(a_row(target=bound.agent_id), a_row(target=uuid4())) == [bound]
+    assert room.match(a_row(target=bound.agent_id), a_row(target=uuid4())) == [bound]
 
 
 async def test_whoever_work_is_bound_to_lets_no_better_one_go_first(room: Room) -> None:
     room.wait(labels={"disk": "ssd"})
     bound = room.wait(free=1)
-    assert room.deal(a_row(PICKY, due_in=-1, target=bound.agent_id)) == [bound]
+    assert room.match(a_row(PICKY, due_in=-1, target=bound.agent_id)) == [bound]
 
 
 async def test_nothing_goes_to_one_who_may_have_been_given_something_before(room: Room) -> None:
     waiting_poll = room.wait()
     waiting_poll.eligible = False
-    assert room.deal(a_row(), a_row(target=waiting_poll.agent_id)) == []
+    assert room.match(a_row(), a_row(target=waiting_poll.agent_id)) == []
 
 
 async def test_what_is_not_due_yet_goes_to_those_who_take_work_ahead(room: Room) -> None:
     room.wait()
     ahead = room.wait()
     ahead.prefetch = timedelta(seconds=2)
-    assert room.deal(a_row(due_in=1), a_row(due_in=3)) == [ahead]
+    assert room.match(a_row(due_in=1), a_row(due_in=3)) == [ahead]
 
 
 async def test_no_more_is_looked_for_than_resources_go(room: Room) -> None:
@@ -195,12 +194,12 @@ async def test_no_more_is_looked_for_than_resources_go(room: Room) -> None:
     room.wait(resources=Resources(cpu=5))
     room.wait(free=1, resources=Resources(cpu=9))
     room.wait(resources=Resources(cpu=1))
-    takers = room.matcher.takers
-    assert takers(Head(1, LARGE, 500), room.waiting, 50) == 3
-    assert takers(Head(1, LARGE, 500), room.waiting, 2) == 2
-    assert takers(Head(1, PLAIN, 500), room.waiting, 50) == 50, "it may all be theirs"
-    assert takers(Head(2, PLAIN, 500), room.waiting, 50) == 0
-    assert takers(Head(1, 4, 500), room.waiting, 50) is None, "a class nobody has read yet"
+    demand = room.matcher.demand
+    assert demand(BacklogEntry(1, LARGE, 500), 50) == 3
+    assert demand(BacklogEntry(1, LARGE, 500), 2) == 2
+    assert demand(BacklogEntry(1, PLAIN, 500), 50) == 50, "it may all be theirs"
+    assert demand(BacklogEntry(2, PLAIN, 500), 50) == 0
+    assert demand(BacklogEntry(1, 4, 500), 50) is None, "a class nobody has read yet"
 
 
 async def test_nothing_is_looked_for_that_keeps_away_from_what_all_who_wait_have(room: Room) -> None:
@@ -209,8 +208,8 @@ async def test_nothing_is_looked_for_that_keeps_away_from_what_all_who_wait_have
     loud = [RunningJob("mine", "loud")]
     for one, other in ((first, second), (second, first)):
         one.running, other.running = {2: loud, 1: loud}, {2: loud, 1: [RunningJob("mine", "quiet")]}
-        assert room.matcher.takers(Head(1, APART, 500), room.waiting, 50) == other.free
+        assert room.matcher.demand(BacklogEntry(1, APART, 500), 50) == other.free
     second.running = {1: loud}
     first.running = {1: loud}
-    assert room.matcher.takers(Head(1, APART, 500), room.waiting, 50) == 0
-    assert room.matcher.takers(Head(1, PLAIN, 500), room.waiting, 50) == 50
+    assert room.matcher.demand(BacklogEntry(1, APART, 500), 50) == 0
+    assert room.matcher.demand(BacklogEntry(1, PLAIN, 500), 50) == 50

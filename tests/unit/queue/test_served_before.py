@@ -1,4 +1,4 @@
-"""What is remembered of who was served before, by namespace and by head, and for how long."""
+"""What is remembered of who was served before, by namespace and by backlog entry, and for how long."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
+from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.queue.backlog_index import BacklogIndex
-from hetuflow_server.queue.fairness import Head, StrideShares
+from hetuflow_server.queue.fairness import StrideShares
 
-ONE, TWO, THREE = [Head(namespace, 1, 500) for namespace in (1, 2, 3)]
+ONE, TWO, THREE = [BacklogEntry(namespace, 1, 500) for namespace in (1, 2, 3)]
 ALIKE = {1: 100.0, 2: 100.0}
 
 
 def claim(
-    shares: StrideShares, heads: Sequence[Head], weights: Mapping[int, float], want: int
+    shares: StrideShares, entries: Sequence[BacklogEntry], weights: Mapping[int, float], want: int
 ) -> Counter[int]:
     given: Counter[int] = Counter()
-    for head, rows in shares.quotas(heads, weights, want):
-        shares.charge(head.namespace_id, rows)
-        given[head.namespace_id] += rows
+    for entry, rows in shares.quotas(entries, weights, want):
+        shares.charge(entry.namespace_id, rows)
+        given[entry.namespace_id] += rows
     return given
 
 
@@ -51,14 +52,14 @@ def test_nothing_is_remembered_of_who_has_long_been_gone() -> None:
 
 @pytest.mark.parametrize("became", ["full", "empty", "nobody's"])
 def test_a_head_that_was_served_and_cannot_be_now_has_no_turn(became: str) -> None:
-    index, other = BacklogIndex(), Head(1, 2, 500)
-    for head in (ONE, other):
-        index.add(head)
+    index, other = BacklogIndex(), BacklogEntry(1, 2, 500)
+    for entry in (ONE, other):
+        index.add(entry)
     if became == "full":
         index.note_full([ONE])
     elif became == "empty":
         index.remove([ONE])
     else:
-        index.pick({1}, 9, lambda head: 0 if head == ONE else 1)
-    index.note_turns([ONE, other])
+        index.pick({1}, 9, lambda entry: 0 if entry == ONE else 1)
+    index.note_served([ONE, other])
     assert list(index.pick({1}, 9, lambda _: 1)) == [other]
