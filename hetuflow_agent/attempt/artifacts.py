@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, TypeVar
 from uuid import UUID
 
-from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Session, Unanswered
 from hetuflow_core.artifact_paths import is_pattern, path_fault
 from hetuflow_core.errors import HetuflowError, NotFound
 from hetuflow_core.messages import (
@@ -164,7 +163,7 @@ class ArtifactCarrier:
             try:
                 return await ask()
             except Unanswered as error:
-                await asyncio.sleep(backoff.fail(error.retry_after))
+                await asyncio.sleep(backoff.fail(error))
             except NotFound:
                 raise
             except HetuflowError as error:

@@ -18,8 +18,7 @@ import structlog
 
 from hetuflow_agent.folders.folder_fingerprint import FolderContents
 from hetuflow_agent.folders.workdir import ClaimDirectory
-from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Session
 from hetuflow_agent.logs.holes import step_within
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
@@ -217,7 +216,7 @@ class LogShipper:
         except Conflict:
             return 0  # the session was replaced: the process is about to end
         except HetuflowError as error:
-            delay = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            delay = self._backoff.fail(error)
             log.warning(
                 "Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2)
             )

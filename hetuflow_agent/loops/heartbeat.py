@@ -20,8 +20,7 @@ from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.progress import ProgressBook
 from hetuflow_agent.attempt.readiness import ReadinessBook
 from hetuflow_agent.attempt.runner import Runner
-from hetuflow_agent.gateway import BlockingGateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, BlockingGateway, Session
 from hetuflow_agent.host.usage import HostMeter
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.messages import Command, Heartbeat as HeartbeatMessage, HeartbeatKept, Held
@@ -133,7 +132,7 @@ class Heartbeat:
         except HetuflowError as error:
             if self._backoff.failures == 0:
                 log.warning("A heartbeat failed and is tried again.", error=error.message)
-            wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            wait = self._backoff.fail(error)
             return min(wait, every)
         except Exception:
             log.exception("A heartbeat failed unexpectedly and is tried again.")

@@ -21,8 +21,7 @@ import structlog
 from msgspec import structs
 
 from hetuflow_agent.attempt.runner import Runner
-from hetuflow_agent.gateway import Gateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Gateway, Session, Unanswered
 from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.messages import Command, Poll, Polled
@@ -221,7 +220,7 @@ class Poller:
         if not isinstance(error, Unanswered):
             # It was answered, though not as hoped: asking the same again would not be the same question lost.
             self._unanswered = None
-        wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+        wait = self._backoff.fail(error)
         if not isinstance(error, Conflict):  # then the process is about to end, and that is told elsewhere
             log.warning(
                 "Asking for work failed and is tried again.", error=error.message, wait=round(wait, 2)

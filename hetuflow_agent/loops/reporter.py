@@ -21,8 +21,7 @@ from uuid import UUID
 import structlog
 
 from hetuflow_agent.attempt.claims import Claims
-from hetuflow_agent.gateway import Gateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Gateway, Session, Unanswered
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_agent.records.outbox import Outbox
 from hetuflow_core.errors import Conflict, Denied, HetuflowError, HostBlocked, Invalid, TooLarge
@@ -207,7 +206,7 @@ class Reporter:
         except Conflict:
             return 0  # the session was replaced: the process is about to end
         except HetuflowError as error:
-            wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            wait = self._backoff.fail(error)
             log.warning(
                 "Results cannot be reported and will be tried again.",
                 count=len(self._results),
