@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from hetuflow_agent.apply_settings import SettingsApplier
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier
+from hetuflow_agent.attempt.artifacts import ArtifactTransfer
 from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.dependencies import AttemptDependencies
 from hetuflow_agent.attempt.recovery import Readoption, Recovery
@@ -154,13 +154,13 @@ def build_agent(
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
     )
-    secret_room = TaskSecrets(gateway, session, shipper, rng)
+    task_secrets = TaskSecrets(gateway, session, shipper, rng)
     dependencies = AttemptDependencies(
         data=data,
         spares=spares,
         outbox=outbox,
         claims=claims,
-        desk=reporter,
+        reporter=reporter,
         shipper=shipper,
         executors=executors,
         processes=processes,
@@ -170,8 +170,8 @@ def build_agent(
         rng=rng,
         base_environment=base_environment(os.environ if environ is None else environ),
         stop_grace=stop_timeout / 2,
-        carrier=ArtifactCarrier(gateway, session, rng),
-        secrets=secret_room,
+        artifacts=ArtifactTransfer(gateway, session, rng),
+        secrets=task_secrets,
         output_limit=host.output_limit,
         niceness=host.niceness,
         run_as=run_as,
@@ -245,8 +245,8 @@ def build_agent(
             rng=rng,
         ),
         runner,
-        secret_room,
-        Readoption(recovery, session, runner, secret_room),
+        task_secrets,
+        Readoption(recovery, session, runner, task_secrets),
         poller,
     ]
     # Draining takes as long as the work does; a second signal ends the wait.

@@ -40,7 +40,7 @@ class FolderFingerprint(msgspec.Struct, frozen=True):
         return self if trusted is self.trusted else msgspec.structs.replace(self, trusted=trusted)
 
 
-BROKEN: Final = FolderFingerprint(0, 0, 0.0)
+UNKNOWN: Final = FolderFingerprint(0, 0, 0.0)
 
 
 class FolderContents(msgspec.Struct, frozen=True):
@@ -51,10 +51,10 @@ class FolderContents(msgspec.Struct, frozen=True):
 
     sizes: Mapping[str, int]
     as_made: bool
-    fingerprint: FolderFingerprint = BROKEN
+    fingerprint: FolderFingerprint = UNKNOWN
 
 
-def remains_of(directory: ClaimDirectory, fingerprint: FolderFingerprint = BROKEN) -> FolderContents:
+def inspect_folder(directory: ClaimDirectory, fingerprint: FolderFingerprint = UNKNOWN) -> FolderContents:
     """`fingerprint`: of the folder as its task was given it."""
     try:
         return _look(directory.path, fingerprint)

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents, FolderFingerprint, remains_of
+from hetuflow_agent.folders.folder_fingerprint import FolderContents, FolderFingerprint, inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 
 # Work that found no spare one so often came in numbers, and more of it may: then a stock is made for it.
@@ -155,7 +155,7 @@ class SpareFolders:
             spare.make(parents=False)
         except OSError:  # whoever needs one is told, when it is made for them
             return False
-        self._spares[spare.path] = remains_of(spare).fingerprint
+        self._spares[spare.path] = inspect_folder(spare).fingerprint
         return True
 
     def _left(self) -> deque[str]:
@@ -176,7 +176,7 @@ class SpareFolders:
         """Have so many of these as spares, without those that somebody has changed."""
         while left and len(self._spares) < enough and not self._stopping.is_set():
             directory = ClaimDirectory(self._folder / left.popleft())
-            if not self.offer(directory, remains_of(directory)):
+            if not self.offer(directory, inspect_folder(directory)):
                 directory.remove()
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:

@@ -11,7 +11,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
@@ -28,6 +28,8 @@ from hetuflow_core.runtime.loop import Loop
 from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
+
+T = TypeVar("T")
 
 _EVERY: Final = 0.2
 # Once there has been no log for so many rounds.
@@ -157,10 +159,20 @@ class LogShipper:
             self._on_drained()
             self._loop.wake()
 
-    def cleaned(self, token: UUID, text: str) -> str:
-        """What a claim's work has said elsewhere than in its log, masked the same way."""
+    def masked(self, token: UUID, value: T) -> T:
+        """A value that is sent apart from the log, with its strings masked like the log."""
         found = self._logs.get(token)
-        return (self.masking if found is None else found.masking).cleaned(text)
+        masking = self.masking if found is None else found.masking
+
+        def mask(part: Any) -> Any:
+            if isinstance(part, str):
+                return masking.cleaned(part)
+            if isinstance(part, dict):
+                return {masking.cleaned(key): mask(item) for key, item in part.items()}
+            return [mask(item) for item in part] if isinstance(part, list) else part
+
+        masked: T = mask(value)
+        return masked
 
     def close(self, token: UUID, *, failed: bool = False, contents: FolderContents | None = None) -> None:
         """Nothing more will be written: what is there now is the whole log.

@@ -123,7 +123,7 @@ class Heartbeat:
         """One heartbeat; the seconds until the next."""
         sent_at = self._clock.boottime()
         try:
-            progress = self._progress.changed(self._runner.progress_files(), self._runner.cleaned)
+            progress = self._progress.changed(self._runner.progress_files(), self._runner.masked)
             readiness = self._readiness.changed(self._runner.readiness())
             message = HeartbeatMessage(
                 self._session.session_id, held, progress, self._meter.read(), readiness

@@ -20,7 +20,7 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from hetuflow_agent.attempt.classify import classify
+from hetuflow_agent.attempt.classify import classify, is_returned
 from hetuflow_agent.keeper import guard as guarding, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
 from hetuflow_agent.keeper.clock import HostClock
@@ -33,9 +33,9 @@ from hetuflow_agent.keeper.task import Phase, Spec, Task
 from hetuflow_agent.keeper.tasks import TaskTable
 from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
 from hetuflow_agent.processes import processes as handing_over
-from hetuflow_agent.processes.command import Command, Exit, exit_of
+from hetuflow_agent.processes.command import Command, Exit
 from hetuflow_agent.processes.keeper_link import packed
-from hetuflow_agent.processes.processes import Child, Processes
+from hetuflow_agent.processes.processes import Child, Processes, exit_of
 from hetuflow_core.messages import LimitMeans
 from hetuflow_core.states import InstanceStatus
 from tests.support.processes.processes import gone
@@ -210,7 +210,7 @@ async def test_it_is_known_whether_something_outlives_a_command(folder: Path) ->
         outlived = command(folder, f"{leaver} & until [ -s {survivor} ]; do sleep 0.01; done")
         left = await processes.spawn(outlived).exit
         try:
-            assert (alone.deserted, left.deserted) == (True, False)
+            assert (alone.no_process_left, left.no_process_left) == (True, False)
         finally:
             os.kill(int(survivor.read_text()), signal.SIGKILL)
 
@@ -251,9 +251,9 @@ async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
         free = processes.spawn(command(folder, "exit 5"))
         assert (await free.exit).exit_code == 5, "what is not counted waits for nobody"
         # Whether or not the keeper has told us by now that it runs.
-        processes.say({"op": "recall", "keys": [str(runs.key), str(waits.key)]})
+        processes.send({"op": "recall", "keys": [str(runs.key), str(waits.key)]})
         recalled = await waits.exit
-        assert (recalled.given_back, recalled.started) == (True, False)
+        assert (is_returned(recalled), recalled.started) == (True, False)
         assert (await runs.exit).exit_code == 4
     assert not (folder / "ran").exists()
 
@@ -446,7 +446,7 @@ async def test_a_killed_guard_is_no_loss_to_what_runs(folder: Path) -> None:
         guard = guard_of(pid_of(processes))
         os.kill(guard, signal.SIGKILL)
         end = await processes.spawn(command(folder, "exit 3")).wait()
-        assert (end.exit_code, end.deserted) == (3, True)
+        assert (end.exit_code, end.no_process_left) == (3, True)
 
 
 async def test_a_killed_guard_is_replaced_and_the_next_one_guards(folder: Path) -> None:
