@@ -146,7 +146,6 @@ def build_agent(
         kept_folders,
         timers=timers,
         rng=rng,
-        on_drained=lambda: reporter.wake(),  # noqa: PLW0108  the reporter is made after the shipper
         stop_budget=stop_timeout / 4,
         masking=Masking(host.mask, values=[host.token.reveal()]),
         output_limit=host.output_limit,
@@ -154,6 +153,7 @@ def build_agent(
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
     )
+    shipper.on_drained = reporter.wake
     task_secrets = TaskSecrets(gateway, session, shipper, rng)
     dependencies = AttemptDependencies(
         data=data,
@@ -185,7 +185,7 @@ def build_agent(
         claims,
         live,
         data_dir=host.data_dir,
-        announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the steward
+        announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the handlers
         set_log_level=set_log_level,
         stop_switch=stop_switch,
         clock=clock,
@@ -197,20 +197,20 @@ def build_agent(
         live,
         claims,
         limit_means=lambda: processes.limit_means,
-        on_status=command_handlers.obey_status,
+        on_status=command_handlers.apply_status,
         rng=rng,
     )
-    commands = Commands(gateway, session, outbox, command_handlers.deeds(), timers=timers, rng=rng)
+    commands = Commands(gateway, session, outbox, command_handlers.handlers(), timers=timers, rng=rng)
     poller = Poller(
         gateway,
         session,
         runner,
         on_commands=commands.receive,
-        reports_go=lambda: reporter.busy or runner.recording,
+        reports=reporter,
         timers=timers,
         rng=rng,
     )
-    reporter.take_along(poller)
+    reporter.attach(poller)
     settings_applier = SettingsApplier(
         data, shelf, shipper, kept_folders, dependencies, runner, live, registration, command_handlers
     )

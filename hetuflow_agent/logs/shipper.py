@@ -71,7 +71,7 @@ class LogShipper:
         *,
         timers: Timers,
         rng: random.Random,
-        on_drained: Callable[[], None],
+        on_drained: Callable[[], None] = lambda: None,
         stop_budget: float,
         masking: Masking | None = None,
         output_limit: int | None = None,
@@ -83,7 +83,8 @@ class LogShipper:
         self._session = session
         self._records = records
         self._disposal = disposal
-        self._on_drained = on_drained
+        # Called when a log was shipped completely.
+        self.on_drained = on_drained
         self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
         self._last_asked: ClaimLog | None = None
@@ -156,7 +157,7 @@ class LogShipper:
         if found is not None:
             for stream in found.streams.values():
                 stream.refused = True
-            self._on_drained()
+            self.on_drained()
             self._loop.wake()
 
     def masked(self, token: UUID, value: T) -> T:
@@ -282,11 +283,11 @@ class LogShipper:
         )
         for stream in found.streams.values():
             stream.refused = True
-        self._on_drained()
+        self.on_drained()
 
     def _tell_drained(self, batch: list[tuple[ClaimLog, LogChunk]]) -> None:
         if any(found.drained for found, _ in batch):
-            self._on_drained()
+            self.on_drained()
 
     async def _clear(self) -> None:
         """Do away with folders of claims that are reported and shipped; then with their records."""
