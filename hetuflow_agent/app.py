@@ -34,7 +34,7 @@ from hetuflow_agent.host.resources import host_resources
 from hetuflow_agent.host.usage import HostMeter
 from hetuflow_agent.host.users import usable_users
 from hetuflow_agent.keeper.cgroups import NO_CGROUPS
-from hetuflow_agent.keeper.service import INIT
+from hetuflow_agent.keeper.startup import INIT
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.shipper import LogShipper
