@@ -39,7 +39,7 @@ from hetuflow_agent.attempt.dependencies import AttemptDependencies
 from hetuflow_agent.attempt.secrets import SecretFault
 from hetuflow_agent.attempt.slots import Slots, Waits
 from hetuflow_agent.executors.interface import Execution, Plan, SpawnFailed
-from hetuflow_agent.folders.folder_fingerprint import UNKNOWN, inspect_folder
+from hetuflow_agent.folders.spare_folders import UNKNOWN, inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.keeper.fencing import Fence, fence
 from hetuflow_agent.processes.command import Exit

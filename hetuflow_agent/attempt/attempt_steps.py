@@ -22,7 +22,7 @@ from hetuflow_agent.attempt.secrets import SecretFault, with_secrets
 from hetuflow_agent.executors.command import CommandExecutor
 from hetuflow_agent.executors.environment import marker_of, permitted_user, task_environment
 from hetuflow_agent.executors.interface import Execution, Executor, Plan, SpawnFailed
-from hetuflow_agent.folders.folder_fingerprint import UNKNOWN, FolderContents, FolderFingerprint
+from hetuflow_agent.folders.spare_folders import UNKNOWN, FolderContents, FolderFingerprint
 from hetuflow_agent.folders.workdir import OUTPUT, ClaimDirectory
 from hetuflow_agent.gateway import Backoff
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT

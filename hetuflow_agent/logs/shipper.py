@@ -16,7 +16,7 @@ from uuid import UUID
 
 import structlog
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents
+from hetuflow_agent.folders.spare_folders import FolderContents
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.gateway import Backoff, Session
 from hetuflow_agent.logs.holes import step_within

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_agent.folders.folder_fingerprint import FolderFingerprint, inspect_folder
-from hetuflow_agent.folders.spare_folders import SpareFolders
+from hetuflow_agent.folders.spare_folders import FolderFingerprint, SpareFolders, inspect_folder
 from hetuflow_agent.folders.workdir import TASK_FILES, ClaimDirectory
 
 MOST = 2

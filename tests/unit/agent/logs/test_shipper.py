@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 import zstandard
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents, inspect_folder
+from hetuflow_agent.folders.spare_folders import FolderContents, inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.gateway import Session, Unanswered
 from hetuflow_agent.logs import shipper as shipping

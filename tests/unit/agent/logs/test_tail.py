@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import zstandard
 
-from hetuflow_agent.folders.folder_fingerprint import inspect_folder
+from hetuflow_agent.folders.spare_folders import inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.logs.tail import CHUNK_BYTES, ClaimLog
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
