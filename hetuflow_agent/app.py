@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from uuid import UUID
 
 from hetuflow_agent.apply_settings import SettingsApplier
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier
+from hetuflow_agent.attempt.artifacts import ArtifactTransfer
 from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.dependencies import AttemptDependencies
 from hetuflow_agent.attempt.recovery import Readoption, Recovery
@@ -34,7 +34,7 @@ from hetuflow_agent.host.resources import host_resources
 from hetuflow_agent.host.usage import HostMeter
 from hetuflow_agent.host.users import usable_users
 from hetuflow_agent.keeper.cgroups import NO_CGROUPS
-from hetuflow_agent.keeper.service import INIT
+from hetuflow_agent.keeper.startup import INIT
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.shipper import LogShipper
@@ -146,7 +146,6 @@ def build_agent(
         kept_folders,
         timers=timers,
         rng=rng,
-        on_drained=lambda: reporter.wake(),  # noqa: PLW0108  the reporter is made after the shipper
         stop_budget=stop_timeout / 4,
         masking=Masking(host.mask, values=[host.token.reveal()]),
         output_limit=host.output_limit,
@@ -154,13 +153,14 @@ def build_agent(
     reporter = Reporter(
         gateway, session, outbox, shipper, claims, timers=timers, rng=rng, stop_budget=stop_timeout / 4
     )
-    secret_room = TaskSecrets(gateway, session, shipper, rng)
+    shipper.on_drained = reporter.wake
+    task_secrets = TaskSecrets(gateway, session, shipper, rng)
     dependencies = AttemptDependencies(
         data=data,
         spares=spares,
         outbox=outbox,
         claims=claims,
-        desk=reporter,
+        reporter=reporter,
         shipper=shipper,
         executors=executors,
         processes=processes,
@@ -170,8 +170,8 @@ def build_agent(
         rng=rng,
         base_environment=base_environment(os.environ if environ is None else environ),
         stop_grace=stop_timeout / 2,
-        carrier=ArtifactCarrier(gateway, session, rng),
-        secrets=secret_room,
+        artifacts=ArtifactTransfer(gateway, session, rng),
+        secrets=task_secrets,
         output_limit=host.output_limit,
         niceness=host.niceness,
         run_as=run_as,
@@ -185,7 +185,7 @@ def build_agent(
         claims,
         live,
         data_dir=host.data_dir,
-        announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the steward
+        announce=lambda: registration.announce(),  # noqa: PLW0108  the registration is made after the handlers
         set_log_level=set_log_level,
         stop_switch=stop_switch,
         clock=clock,
@@ -197,20 +197,20 @@ def build_agent(
         live,
         claims,
         limit_means=lambda: processes.limit_means,
-        on_status=command_handlers.obey_status,
+        on_status=command_handlers.apply_status,
         rng=rng,
     )
-    commands = Commands(gateway, session, outbox, command_handlers.deeds(), timers=timers, rng=rng)
+    commands = Commands(gateway, session, outbox, command_handlers.handlers(), timers=timers, rng=rng)
     poller = Poller(
         gateway,
         session,
         runner,
         on_commands=commands.receive,
-        reports_go=lambda: reporter.busy or runner.recording,
+        reports=reporter,
         timers=timers,
         rng=rng,
     )
-    reporter.take_along(poller)
+    reporter.attach(poller)
     settings_applier = SettingsApplier(
         data, shelf, shipper, kept_folders, dependencies, runner, live, registration, command_handlers
     )
@@ -245,8 +245,8 @@ def build_agent(
             rng=rng,
         ),
         runner,
-        secret_room,
-        Readoption(recovery, session, runner, secret_room),
+        task_secrets,
+        Readoption(recovery, session, runner, task_secrets),
         poller,
     ]
     # Draining takes as long as the work does; a second signal ends the wait.

@@ -1,7 +1,7 @@
-"""Files that go with a task: inputs are there before it runs, outputs go to the server when it has ended.
+"""Artifacts of a task: inputs are fetched before the work begins, outputs are stored after it has ended.
 
-Everything lies below the directory the work runs in. What a link leads to elsewhere is not taken: it might be
-a file of the host that the task's owner may not read.
+All files are below the working directory of the task. Links out of it are not followed: they may point to a
+file of the host that the owner of the task may not read.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from pathlib import Path
 from typing import BinaryIO, Final, Protocol, TypeVar
 from uuid import UUID
 
-from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+import structlog
+from msgspec import structs
+
+from hetuflow_agent.attempt.classify import Verdict
+from hetuflow_agent.gateway import Backoff, Session, Unanswered
 from hetuflow_core.artifact_paths import is_pattern, path_fault
 from hetuflow_core.errors import HetuflowError, NotFound
 from hetuflow_core.messages import (
@@ -32,18 +35,21 @@ from hetuflow_core.messages import (
     InputFile,
     StoreArtifact,
 )
+from hetuflow_core.states import InstanceStatus
+
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.artifacts")
 
 T = TypeVar("T")
 
 _CHUNK_BYTES: Final = 512 * 1024
 _MOST_FILES: Final = 1_000
 _NO_DETOURS: Final = os.O_NOFOLLOW | os.O_CLOEXEC
-# How often a question that finds no server is asked again: several minutes in all.
+# How often a request without an answer is repeated: several minutes in all.
 _MOST_TRIES: Final = 60
 
 
 class ArtifactFault(Exception):
-    """Why files could not be had or kept; the message is for the user of the job."""
+    """Why files could not be fetched or stored; the message is for the owner of the job."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -63,16 +69,16 @@ class FoundFile:
     sha256: str
 
 
-class ArtifactCarrier:
-    """Brings files to and from the server for one attempt after the other."""
+class ArtifactTransfer:
+    """Transfers files between this agent and the server."""
 
     def __init__(self, gateway: ArtifactGateway, session: Session, rng: random.Random) -> None:
         self._gateway = gateway
         self._session = session
         self._rng = rng
 
-    async def bring_inputs(self, assignment: Assignment, work: Path) -> None:
-        """Write what the job names as inputs; raises ArtifactFault."""
+    async def fetch_inputs(self, assignment: Assignment, work: Path) -> None:
+        """Write the inputs of the job; raises ArtifactFault."""
         for file in assignment.run.inputs:
             _check(file.path)
             if file.content is not None:
@@ -80,8 +86,20 @@ class ArtifactCarrier:
             else:
                 await self._fetch(assignment, work, file)
 
-    async def take_outputs(self, assignment: Assignment, work: Path, *, required: bool) -> None:
-        """Store what the patterns match; `required`: a file that is named outright must be there."""
+    async def collect_outputs(self, verdict: Verdict, assignment: Assignment, work: Path) -> Verdict:
+        """Store the outputs of ended work; if that fails, work that succeeded otherwise has failed."""
+        succeeded = verdict.status is InstanceStatus.SUCCEEDED
+        try:
+            await self.store_outputs(assignment, work, required=succeeded)
+        except ArtifactFault as fault:
+            log.warning("artifacts not stored", instance_id=str(assignment.instance_id), error=str(fault))
+            if succeeded:
+                failed = InstanceStatus.FAILED
+                return structs.replace(verdict, status=failed, reason=fault.reason, message=str(fault))
+        return verdict
+
+    async def store_outputs(self, assignment: Assignment, work: Path, *, required: bool) -> None:
+        """Store the files that match the patterns. `required`: a file named without a pattern must exist."""
         patterns = assignment.run.outputs
         if not patterns:
             return
@@ -110,20 +128,22 @@ class ArtifactCarrier:
                 offset=offset,
                 data=data[: file.size - offset],
             )
-            answer = await self._insist(partial(self._gateway.store_artifact, request))
+            answer = await self._repeat(partial(self._gateway.store_artifact, request))
             match answer.outcome:
                 case ArtifactOutcome.TOO_LARGE:
                     raise ArtifactFault(
                         "artifact_too_large", f"The file {file.path} is larger than the server keeps."
                     )
                 case ArtifactOutcome.REFUSED:
-                    return  # the instance is no longer ours, which others notice too
+                    return  # this agent lost the claim, which the heartbeat notices too
             if answer.outcome is ArtifactOutcome.STORED and answer.length >= file.size:
                 return
-            if answer.length <= offset:  # it ends sooner now, or its sum was wrong: it would never be done
+            if (
+                answer.length <= offset
+            ):  # the file was truncated, or its checksum was wrong: repeating never ends
                 raise ArtifactFault("artifact_changed", f"The file {file.path} changed while it was read.")
             if answer.length >= file.size:
-                return  # stored before
+                return  # an earlier request stored it
             offset = answer.length
 
     async def _fetch(self, assignment: Assignment, work: Path, file: InputFile) -> None:
@@ -145,7 +165,7 @@ class ArtifactCarrier:
                     source_instance_id=pinned,
                 )
                 try:
-                    answer = await self._insist(partial(self._gateway.fetch_artifact, request))
+                    answer = await self._repeat(partial(self._gateway.fetch_artifact, request))
                 except NotFound as error:
                     raise ArtifactFault("artifact_missing", error.message) from error
                 pinned = answer.source_instance_id
@@ -157,14 +177,14 @@ class ArtifactCarrier:
         if total.hexdigest() != answer.sha256:
             raise ArtifactFault("artifact_broken", f"The input {file.path} did not arrive as it was kept.")
 
-    async def _insist(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until a server answers, for some minutes."""
+    async def _repeat(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request until a server answers, for some minutes."""
         backoff = Backoff(self._rng, longest=10.0)
         for _ in range(_MOST_TRIES):
             try:
                 return await ask()
             except Unanswered as error:
-                await asyncio.sleep(backoff.fail(error.retry_after))
+                await asyncio.sleep(backoff.fail(error))
             except NotFound:
                 raise
             except HetuflowError as error:
@@ -173,7 +193,7 @@ class ArtifactCarrier:
 
 
 def find_files(work: Path, patterns: Iterable[str]) -> list[FoundFile]:
-    """The regular files below `work` that match, each once, by path; raises ArtifactFault."""
+    """The regular files below `work` that match, each once, sorted by path; raises ArtifactFault."""
     root = work.resolve()
     paths: set[str] = set()
     for pattern in patterns:
@@ -207,12 +227,12 @@ def _write(work: Path, path: str, data: bytes) -> None:
 
 
 def _new(work: Path, path: str) -> BinaryIO:
-    """A new file in the place of whatever has this name, with the folders it lies in."""
+    """Open a new file, replacing an existing one, and make its folders."""
     return _opened(work.resolve(), path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
 
 
 def _opened(root: Path, path: str, flags: int) -> BinaryIO:
-    """The file, if it is a regular one that really lies below `root`, whatever links are in the way."""
+    """Open a regular file; its real path, with links resolved, must be below `root`."""
     real = (root / path).parent.resolve()
     if not real.is_relative_to(root):
         raise ArtifactFault("artifact_path", f"{path} does not lie below the work directory.")
@@ -221,7 +241,7 @@ def _opened(root: Path, path: str, flags: int) -> BinaryIO:
         with _folder(root, real.relative_to(root).parts, make=new) as folder:
             name = Path(path).name
             if new:
-                # Not written into: it may be another name of something elsewhere.
+                # Replaced, not overwritten: it may be a hard link to a file elsewhere.
                 with suppress(FileNotFoundError):
                     os.unlink(name, dir_fd=folder)
             descriptor = os.open(name, flags | _NO_DETOURS | os.O_NONBLOCK, 0o644, dir_fd=folder)
@@ -235,7 +255,7 @@ def _opened(root: Path, path: str, flags: int) -> BinaryIO:
 
 @contextmanager
 def _folder(root: Path, parts: Sequence[str], *, make: bool) -> Iterator[int]:
-    """The folder below `root`, opened step by step: what becomes a link meanwhile is not followed."""
+    """Open a folder below `root` part by part, so that a part that becomes a link is not followed."""
     descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for part in parts:

@@ -1,27 +1,31 @@
-"""What an end means: pure decisions."""
+"""What the end of the work means for the instance: pure decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
+from hetuflow_agent.executors.interface import Plan
+from hetuflow_agent.keeper.task import Why
 from hetuflow_agent.processes.command import TOO_MUCH_OUTPUT, Exit, Failure
 from hetuflow_core.messages import Usage
 from hetuflow_core.states import InstanceStatus
 
-# Ends whose folders somebody may want to look into.
+# Results whose work folder is kept for inspection.
 FAILURES: Final = frozenset({InstanceStatus.FAILED, InstanceStatus.TIMED_OUT, InstanceStatus.LOST})
 
 
 class Ending(StrEnum):
-    """Why we ended an attempt."""
+    """Why the agent or the keeper ended an attempt."""
 
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
-    # The server no longer counts it as ours: its result is not wanted.
+    # This agent lost the claim: the server expects no result.
     UNWANTED = "unwanted"
     LEASE_LOST = "lease_lost"
     AGENT_SHUTDOWN = "agent_shutdown"
@@ -46,8 +50,24 @@ def usage_of(end: Exit) -> Usage | None:
     return Usage(end.cpu_seconds, end.memory_peak, end.read_bytes, end.written_bytes)
 
 
+def is_returned(end: Exit) -> bool:
+    """Whether the command left the keeper before it began: another agent may run it."""
+    return not end.started and end.why in (Why.RECALLED, Why.KEEPER_STOPPED)
+
+
+def verdict_on(end: Exit, program: Plan | None, work: Path) -> Verdict | None:
+    """The verdict on work that has ended.
+
+    The reason is the one that the work was ended for: a request that came after the end does not count.
+    """
+    if end.failure is not None:
+        name, cwd = ("The command", work) if program is None else (program.argv[0], program.cwd)
+        end = replace(end, failure=describe(end.failure, name, str(cwd)))
+    return classify(end, Ending(end.why) if end.why is not None else None)
+
+
 def classify(end: Exit, ending: Ending | None) -> Verdict | None:
-    """The verdict on something that ended, for this reason of ours; None when nobody wants to know."""
+    """The verdict on work that ended, or was ended for this reason; None if the server expects no result."""
     if end.lost is not None:
         return Verdict(InstanceStatus.LOST, end.lost)
     if end.failure is not None:
@@ -87,7 +107,7 @@ def _judge(end: Exit, ending: Ending | None) -> Verdict | None:
 
 def _not_started(failure: Failure) -> Verdict:
     if failure.what == "journal":
-        # Not the job's fault, and another host may have room.
+        # The job is not at fault, and another host may have disk space.
         return Verdict(
             InstanceStatus.LOST,
             "agent_blocked",
@@ -106,6 +126,6 @@ _SENTENCES: Final[Mapping[str, str]] = {
 
 
 def describe(failure: Failure, program: str, cwd: str) -> Failure:
-    """The failure in a sentence for the user of the job."""
+    """The failure as a sentence for the owner of the job."""
     sentence = _SENTENCES.get(failure.what, "{error}")
     return Failure(failure.what, sentence.format(cwd=cwd, program=program, error=failure.error))

@@ -1,47 +1,56 @@
-"""Asking a daemon whether it is alive and ready, for as long as it is watched."""
+"""Asks a daemon's liveness and readiness probes while its attempt runs."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 from uuid import UUID, uuid4
 
-from hetuflow_agent.attempt.attempt_state import AttemptState
-from hetuflow_agent.attempt.classify import Ending
-from hetuflow_agent.attempt.start import environment_of, user_of
-from hetuflow_agent.executors.environment import INSTANCE_MARKER
+from msgspec import structs
+
+from hetuflow_agent.attempt.attempt_steps import Claim
+from hetuflow_agent.attempt.secrets import with_secrets
+from hetuflow_agent.executors.environment import INSTANCE_MARKER, permitted_user, task_environment
 from hetuflow_agent.probes.probe import Refused, ask_http, ask_tcp
 from hetuflow_agent.probes.prober import Probed, keep_asking
 from hetuflow_agent.processes.command import Command, Exit
 from hetuflow_core.messages import Probe
 
 _PROBE_MARKER: Final = "HETUFLOW_PROBE_ID"
-_OVER: Final = "unwanted"
-_NOWHERE: Final = os.devnull
+_UNWANTED: Final = "unwanted"
 
 
 @asynccontextmanager
-async def probing(state: AttemptState) -> AsyncIterator[None]:
-    """Have its probes asked meanwhile."""
-    wanted = {"liveness": state.assignment.liveness, "readiness": state.assignment.readiness}
-    verdicts = {
-        "liveness": lambda good: _note_alive(state, good),
-        "readiness": lambda good: _note(state, good),
-    }
+async def probing(
+    claim: Claim,
+    secrets: Mapping[str, str],
+    is_running: Callable[[], bool],
+    on_liveness: Callable[[bool], None],
+    on_readiness: Callable[[bool], None],
+) -> AsyncIterator[None]:
+    """Ask the probes of the assignment until the block ends."""
+    assignment, gate = claim.assignment, claim.dependencies.probe_gate
+
+    async def ask(probe: Probe) -> None:
+        if probe.url is not None:
+            await ask_http(probe.url, claim.dependencies.probed_networks)
+        elif probe.port is not None:
+            await ask_tcp(probe.host or "127.0.0.1", probe.port, claim.dependencies.probed_networks)
+        else:
+            await _ask_command(claim, secrets, probe)
+
     tasks = [
         asyncio.create_task(
-            keep_asking(
-                state.dependencies.probe_gate,
-                name,
-                probe,
-                Probed(lambda: state.runs, lambda probe: _ask(state, probe), verdicts[name]),
-            ),
-            name=f"{name} of {state.assignment.instance_id}",
+            keep_asking(gate, name, probe, Probed(is_running, ask, on_verdict)),
+            name=f"{name} of {assignment.instance_id}",
         )
-        for name, probe in wanted.items()
+        for name, probe, on_verdict in (
+            ("liveness", assignment.liveness, on_liveness),
+            ("readiness", assignment.readiness, on_readiness),
+        )
         if probe is not None
     ]
     try:
@@ -53,34 +62,15 @@ async def probing(state: AttemptState) -> AsyncIterator[None]:
             await asyncio.wait(tasks)
 
 
-def _note(state: AttemptState, ready: bool) -> None:
-    state.ready = ready
-
-
-def _note_alive(state: AttemptState, alive: bool) -> None:
-    if not alive:
-        state.log.warning("A daemon is not alive any more and is ended.")
-        state.request_end(Ending.LIVENESS_FAILED)
-
-
-async def _ask(state: AttemptState, probe: Probe) -> None:
-    if probe.url is not None:
-        await ask_http(probe.url, state.dependencies.probed_networks)
-    elif probe.port is not None:
-        await ask_tcp(probe.host or "127.0.0.1", probe.port, state.dependencies.probed_networks)
-    else:
-        await _ask_command(state, probe)
-
-
-async def _ask_command(state: AttemptState, probe: Probe) -> None:
-    """Run it as the daemon runs; the keeper ends it when it takes too long, with everything it started."""
-    processes, key = state.dependencies.processes, uuid4()
-    child = processes.spawn(_command(state, probe, key))
+async def _ask_command(claim: Claim, secrets: Mapping[str, str], probe: Probe) -> None:
+    """Run the command like the daemon; the keeper ends it after its timeout, with everything it started."""
+    processes, key = claim.dependencies.processes, uuid4()
+    child = processes.spawn(_command(claim, secrets, probe, key))
     try:
         _judge(await child.wait(), probe)
     finally:
         if not child.exit.done():
-            child.stop(0.0, _OVER)
+            child.stop(0.0, _UNWANTED)
         child.exit.add_done_callback(lambda _: processes.forget(key))
 
 
@@ -92,22 +82,25 @@ def _judge(end: Exit, probe: Probe) -> None:
         raise Refused(end.lost or how)
 
 
-def _command(state: AttemptState, probe: Probe, key: UUID) -> Command:
-    # Without the mark of the daemon: what is left of a probe is not looked for among the daemon's processes,
-    # nor the other way round.
-    env = environment_of(state, user_of(state))
+def _command(claim: Claim, secrets: Mapping[str, str], probe: Probe, key: UUID) -> Command:
+    assignment, dependencies = claim.assignment, claim.dependencies
+    user = permitted_user(assignment.run.user, dependencies.run_as)
+    with_values = structs.replace(assignment, run=with_secrets(assignment.run, secrets))
+    env = task_environment(dependencies.base_environment, with_values, claim.directory, user)
+    # A probe has a separate marker: when the keeper ends the daemon's processes it must not end those of a
+    # probe, and the other way round.
     env = {name: value for name, value in env.items() if name != INSTANCE_MARKER}
     env[_PROBE_MARKER] = str(key)
     return Command(
         key=key,
         argv=probe.command or (),
-        cwd=state.cwd,
+        cwd=claim.cwd,
         env=env,
-        stdout=_NOWHERE,
-        stderr=_NOWHERE,
+        stdout=os.devnull,
+        stderr=os.devnull,
         marker=f"{_PROBE_MARKER}={key}",
         timeout=probe.timeout_ms / 1000,
         kill_grace=0.0,
-        nice=state.dependencies.niceness,
-        user=state.assignment.run.user,
+        nice=dependencies.niceness,
+        user=assignment.run.user,
     )

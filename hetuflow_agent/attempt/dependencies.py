@@ -1,4 +1,4 @@
-"""What attempts work with."""
+"""The parts of the agent that attempts use."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from uuid import UUID
 
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier
+from hetuflow_agent.attempt.artifacts import ArtifactTransfer
 from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.secrets import TaskSecrets
 from hetuflow_agent.executors.interface import Executor
@@ -26,7 +26,7 @@ from hetuflow_core.runtime.timers import Timers
 
 
 class ReportSink(Protocol):
-    """Who brings our word to the server."""
+    """Sends reports to the server."""
 
     async def commit_start(self, instance_id: UUID, token: UUID) -> ReportOutcome: ...
 
@@ -41,7 +41,7 @@ class AttemptDependencies:
     spares: SpareFolders
     outbox: Outbox
     claims: Claims
-    desk: ReportSink
+    reporter: ReportSink
     shipper: LogShipper
     processes: Processes
     executors: Mapping[str, Executor]
@@ -50,17 +50,16 @@ class AttemptDependencies:
     server_clock: ServerClock
     rng: random.Random
     base_environment: Mapping[str, str]
-    # The longest a task may take to end when it has to end with the agent, in seconds.
+    # The longest grace of a task that has to end because the agent stops, in seconds.
     stop_grace: float
-    # Brings files to and from the server; None where there is none to bring.
-    carrier: ArtifactCarrier | None = None
-    # Fetches what tasks may know and nobody else; None where there is none to ask.
+    # None in tests that transfer no files or fetch no secrets.
+    artifacts: ArtifactTransfer | None = None
     secrets: TaskSecrets | None = None
-    # Most bytes a task may write to stdout and stderr.
+    # The most bytes that a task may write to stdout and stderr together.
     output_limit: int | None = None
     niceness: int = 0
-    # Users of the host that tasks may run as.
+    # Users of this host that tasks may run as.
     run_as: Collection[str] = ()
-    # Beside this host and the public internet, where probes may connect to.
+    # Networks that probes may connect to, in addition to this host and the public internet.
     probed_networks: Sequence[Network] = ()
     probe_gate: ProbeGate = field(default_factory=ProbeGate)

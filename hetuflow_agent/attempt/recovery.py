@@ -95,7 +95,7 @@ class Recovery:
                 await dependencies.shipper.taken([finish.token])
             else:
                 dependencies.claims.hold(finish.instance_id, finish.token)
-                dependencies.desk.submit(finish)
+                dependencies.reporter.submit(finish)
         return kept
 
     def _follow(

@@ -7,7 +7,6 @@ import contextvars
 import threading
 from collections.abc import Callable, Collection, Iterable
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -182,7 +181,7 @@ class Runner:
         for assignment in assignments:
             if self._stopping or self._dependencies.claims.holds(assignment.token):
                 continue
-            self._begin(Attempt(assignment, self._dependencies, self._slots))
+            self._begin(self._attempt(assignment))
             begun += 1
         return begun
 
@@ -190,7 +189,7 @@ class Runner:
         self, assignment: Assignment, folder: ClaimDirectory, child: Child | None, *, wanted: bool
     ) -> None:
         """Go on with an attempt of an earlier life of this agent, where that had left it."""
-        attempt = Attempt(assignment, self._dependencies, self._slots, folder=folder, child=child)
+        attempt = self._attempt(assignment, folder, child)
         if not wanted:
             attempt.request_end(Ending.UNWANTED)
         self._begin(attempt)
@@ -237,9 +236,9 @@ class Runner:
         found = [(one.assignment, one.ready) for one in self.attempts() if one.runs]
         return {(one.instance_id, one.token): ready for one, ready in found if ready is not None}
 
-    def cleaned(self, token: UUID, text: str) -> str:
-        """What a claim's work has said, without its secrets. From any thread."""
-        return self._dependencies.shipper.cleaned(token, text)
+    def masked(self, token: UUID, text: str) -> str:
+        """A text of a claim's work with its secrets masked. From any thread."""
+        return self._dependencies.shipper.masked(token, text)
 
     def hold_to_leases(self, now: float) -> None:
         """End what ran out of lease while the server was silent. From the fence's thread."""
@@ -252,12 +251,23 @@ class Runner:
                     instance_id=str(attempt.assignment.instance_id),
                 )
 
+    def _attempt(
+        self, assignment: Assignment, folder: ClaimDirectory | None = None, child: Child | None = None
+    ) -> Attempt:
+        return Attempt(
+            assignment,
+            self._dependencies,
+            self._slots,
+            on_worked=self._note_worked,
+            folder=folder,
+            child=child,
+        )
+
     def _begin(self, attempt: Attempt) -> None:
         assignment = attempt.assignment
         token = assignment.token
         with self._lock:
             self._attempts[token] = attempt
-        attempt.on_worked = partial(self._note_worked, attempt)
         self._dependencies.claims.hold(assignment.instance_id, token, attempt.lease)
         # A context of its own: what the poller binds to its log lines is not the attempt's.
         self._tasks[attempt] = asyncio.create_task(

@@ -18,8 +18,7 @@ import msgspec
 import structlog
 
 from hetuflow_agent.folders.workdir import ClaimDirectory
-from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Session, Unanswered
 from hetuflow_agent.logs.shipper import LogShipper
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.messages import Assignment, FetchSecrets, RunSpec, SecretsFetched
@@ -106,7 +105,7 @@ class TaskSecrets:
             try:
                 return await self._gateway.fetch_secrets(request)
             except Unanswered as error:
-                await asyncio.sleep(backoff.fail(error.retry_after))
+                await asyncio.sleep(backoff.fail(error))
         return await self._gateway.fetch_secrets(request)
 
     def _unveil(self, token: UUID, values: Mapping[str, str]) -> None:

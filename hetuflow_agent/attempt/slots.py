@@ -7,6 +7,7 @@ keeper knows nothing.
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable, Hashable
 from enum import Enum, auto
@@ -120,6 +121,21 @@ class Slots:
         self._holders.add(who)
 
     def holds(self, who: Hashable) -> bool:
+        return who in self._holders
+
+    async def wait(
+        self, who: Hashable, changed: asyncio.Event, patience: float, gives_up: Callable[[], bool]
+    ) -> bool:
+        """Whether `who` got a slot within `patience` seconds. `changed` is set when one of these may hold."""
+        if who in self._holders:
+            return True
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + patience
+        alarm = loop.call_at(deadline, changed.set)
+        while not (who in self._holders or gives_up() or loop.time() >= deadline):
+            changed.clear()
+            await changed.wait()
+        alarm.cancel()
         return who in self._holders
 
     def leave(self, who: Hashable) -> None:

@@ -1,16 +1,18 @@
-"""The environment of a task: a clean base, what the job says, what Hetuflow tells it.
+"""The user and the environment of a task: a clean base, the variables of the job, those of Hetuflow.
 
-The base is a list of what may pass, never of what may not: the agent's own environment holds its token.
+The base is a list of allowed variables: the environment of the agent itself contains its token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
+from hetuflow_agent.executors.interface import SpawnFailed
 from hetuflow_agent.folders.workdir import OUTPUT, PROGRESS, ClaimDirectory
+from hetuflow_agent.host.users import TaskUser, find_user
 from hetuflow_core.messages import Assignment
 
 _PASSED_ON: Final = frozenset(
@@ -23,7 +25,7 @@ INSTANCE_MARKER: Final = "HETUFLOW_INSTANCE_ID"
 
 
 def base_environment(agent: Mapping[str, str]) -> dict[str, str]:
-    """What every task inherits of the agent's own environment."""
+    """The variables that every task inherits from the agent."""
     passed = {
         name: value
         for name, value in agent.items()
@@ -33,9 +35,12 @@ def base_environment(agent: Mapping[str, str]) -> dict[str, str]:
 
 
 def task_environment(
-    base: Mapping[str, str], assignment: Assignment, directory: ClaimDirectory
+    base: Mapping[str, str],
+    assignment: Assignment,
+    directory: ClaimDirectory,
+    user: TaskUser | None = None,
 ) -> dict[str, str]:
-    """The job's variables may replace the base, Hetuflow's own replace both."""
+    """Variables of the user replace the base, those of the job both, those of Hetuflow all others."""
     own = {
         "HETUFLOW_TASK_ID": str(assignment.task_id),
         INSTANCE_MARKER: str(assignment.instance_id),
@@ -50,15 +55,33 @@ def task_environment(
         own["HETUFLOW_SLOT"] = str(assignment.slot)
     if assignment.traceparent is not None:
         own["TRACEPARENT"] = assignment.traceparent
+    if user is not None:
+        base = {**base, **user.environment}
     return {**base, **assignment.run.env, **own}
 
 
+def permitted_user(name: str | None, permitted: Collection[str]) -> TaskUser | None:
+    """The user to run the task as; None for the agent's own. Raises SpawnFailed.
+
+    The agent checks its own list, because a server must not be able to choose any user of the host.
+    """
+    if name is None:
+        return None
+    user = find_user(name) if name in permitted else None
+    if user is None:
+        raise SpawnFailed(
+            f"This agent may not run tasks as {name}: list the user in agent.run_as of an agent of root, "
+            "or correct run.user."
+        )
+    return user
+
+
 def marker_of(instance_id: object) -> str:
-    """The assignment in the environment by which a task's processes are known."""
+    """The variable in the environment that identifies the processes of a task."""
     return f"{INSTANCE_MARKER}={instance_id}"
 
 
-@lru_cache(maxsize=64)  # what comes together is often of one instant
+@lru_cache(maxsize=64)  # tasks that are claimed together often have the same time
 def _rfc3339(milliseconds: int) -> str:
     at = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

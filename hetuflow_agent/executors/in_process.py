@@ -25,7 +25,7 @@ class LoopExecution:
 
     async def wait(self) -> Exit:
         await asyncio.wait({self._task})
-        return replace(Exit() if self._task.cancelled() else self._task.result(), deserted=True)
+        return replace(Exit() if self._task.cancelled() else self._task.result(), no_process_left=True)
 
     async def end(self, grace: float) -> Exit:  # noqa: ARG002  nothing to wait for
         self._task.cancel()

@@ -71,7 +71,7 @@ class FunctionCall:
                 end = self._succeed(self.function(**self._arguments))
             except BaseException as error:  # noqa: BLE001  whatever it is, it is the task's
                 end = self._fail(error)
-        return replace(end, cpu_seconds=round(time.thread_time() - began, 3), deserted=True)
+        return replace(end, cpu_seconds=round(time.thread_time() - began, 3), no_process_left=True)
 
     async def run_async(self) -> Exit:
         with self._streams.current():
@@ -80,7 +80,7 @@ class FunctionCall:
                 end = self._succeed(await self.function(**self._arguments))
             except BaseException as error:  # noqa: BLE001  whatever it is, it is the task's
                 end = self._fail(error)
-        return replace(end, deserted=True)
+        return replace(end, no_process_left=True)
 
     def close(self) -> None:
         self._streams.close()

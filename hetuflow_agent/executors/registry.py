@@ -16,7 +16,6 @@ from hetuflow_agent.executors.command import CommandExecutor
 from hetuflow_agent.executors.http import HttpExecutor
 from hetuflow_agent.executors.interface import Executor, ExecutorHost, Unavailable
 from hetuflow_agent.executors.python import PythonExecutor
-from hetuflow_core.messages import RunSpec
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.executors")
 
@@ -43,11 +42,6 @@ def _makers() -> dict[str, Maker]:
         except Exception:
             log.exception("An executor cannot be loaded and is left out.", executor=entry.name)
     return makers
-
-
-def executor_name(run: RunSpec) -> str:
-    """Which executor an assignment asks for."""
-    return run.executor or CommandExecutor.name
 
 
 class Executors:

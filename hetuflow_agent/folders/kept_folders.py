@@ -18,8 +18,7 @@ from typing import Final
 
 import structlog
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents
-from hetuflow_agent.folders.spare_folders import SpareFolders
+from hetuflow_agent.folders.spare_folders import FolderContents, SpareFolders
 from hetuflow_agent.folders.workdir import ClaimDirectory, DataDirectory
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_core.runtime.loop import Loop

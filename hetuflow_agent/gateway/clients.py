@@ -1,4 +1,4 @@
-"""What can be said to a server: by the event loop, and by the thread of the heartbeat."""
+"""All calls of an agent to a server: from the event loop, and from the heartbeat's thread."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Final
 import httpx
 
 from hetuflow_agent.gateway.codec import ANSWER_TIMEOUT, A, MessageCodec, ServerAnswer
-from hetuflow_agent.gateway.refusals import Unanswered
-from hetuflow_agent.gateway.transport import DirectTransport, Transport, line_to
+from hetuflow_agent.gateway.failures import Unanswered
+from hetuflow_agent.gateway.http_connection import DirectTransport
+from hetuflow_agent.gateway.transport import Transport, transport_for
 from hetuflow_core.messages import (
     Acknowledgements,
     AcknowledgementsTaken,
@@ -44,21 +45,21 @@ class Gateway:
         self._codec = codec
         self._clock = codec.clock
         self._server_clock = codec.server_clock
-        self._line: Transport | None = None
+        self._transport: Transport | None = None
 
     async def start(self) -> None:
-        self._line = line_to(self._codec)
+        self._transport = transport_for(self._codec)
 
     async def stop(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            await transport.close()
 
     async def register(self, request: Register) -> Registered:
         return await self._ask("/register", MessageKind.REGISTER, request, Registered)
 
     async def poll(self, request: Poll) -> Polled:
-        # The answer waited for work, so it says nothing about the clock.
+        # The server held the answer back until there was work, so its time stamp is no sample of the clock.
         patience = request.wait_ms / 1000 + _POLL_SLACK
         return await self._ask("/poll", MessageKind.POLL, request, Polled, patience=patience, prompt=False)
 
@@ -92,23 +93,23 @@ class Gateway:
         patience: float = ANSWER_TIMEOUT,
         prompt: bool = True,
     ) -> A:
-        if self._line is None:
+        if self._transport is None:
             raise Unanswered("The connection to the server is closed: start the agent again.")
         content = self._codec.write(kind, payload)
         sent = self._clock.boottime()
         try:
-            said = await self._line.post(path, content, patience)
+            response = await self._transport.post(path, content, patience)
         except (httpx.HTTPError, *DirectTransport.failures) as error:
             raise self._codec.unreachable(error) from error
         received = self._clock.boottime()
-        taken = self._codec.read(said, answer)
+        message = self._codec.read(response, answer)
         if prompt:
-            self._server_clock.learn(sent, received, taken.server_time)
-        return taken
+            self._server_clock.learn(sent, received, message.server_time)
+        return message
 
 
 class BlockingGateway:
-    """The same for the heartbeat, which lives in a thread of its own."""
+    """The client of the heartbeat, which runs in a separate thread."""
 
     def __init__(self, codec: MessageCodec) -> None:
         self._codec = codec
@@ -126,7 +127,7 @@ class BlockingGateway:
         except httpx.HTTPError as error:
             raise codec.unreachable(error) from error
         received = codec.clock.boottime()
-        said = ServerAnswer(response.status_code, response.headers.raw, response.content)
-        kept = codec.read(said, HeartbeatKept)
+        answer = ServerAnswer(response.status_code, response.headers.raw, response.content)
+        kept = codec.read(answer, HeartbeatKept)
         codec.server_clock.learn(sent, received, kept.server_time)
         return kept

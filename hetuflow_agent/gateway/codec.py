@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 import httpx
 import msgspec
 
-from hetuflow_agent.gateway.refusals import Unanswered, refusal
+from hetuflow_agent.gateway.failures import Unanswered, refusal
 from hetuflow_agent.gateway.server_clock import ServerClock
 from hetuflow_core import __version__
 from hetuflow_core.errors import Conflict, HetuflowError

@@ -1,25 +1,27 @@
 """The keeper: a small process that starts commands, watches them and outlives the agent.
 
-It knows nothing of servers and claims. It starts what the agent tells it to, under the key and at the instant
-the agent names; it ends what runs out of time or out of lease; it writes down how everything ended until the
-agent has said that it knows. An agent that was killed or replaced finds its work here again.
+The keeper knows neither servers nor claims. It starts each command of the agent under the key and at the
+instant that the agent names, and ends commands that exceed their timeout, lease or limits. It keeps a record
+of every end until the agent has confirmed it. An agent that was killed or replaced finds its work here again.
 
-    wire.py       what agent and keeper say to each other
-    journal.py    what is on disk: intents, processes, ends
-    record.py     one task of the keeper, and how it is told
-    fencing.py    when a lease that nobody renews costs a process its life
-    spawning.py   one process of a command
-    family.py     everything a command has started, found and killed
-    table.py      all tasks: from the intent to the end
-    service.py    the event loop around them
-    companion.py  the agent as the keeper's child, where the keeper is the first process
-    cgroups.py    control groups, where there are some
-    limits.py     how a task is held to what it may use
-    cpus.py       which CPUs that are, where there are no control groups
-    leftovers.py  what a keeper that was killed has left running
-    guard.py      the process that ends it if nobody else does
-    proc.py       what /proc tells
+    startup.py      starts the keeper of a folder
+    service.py      the event loop, and the connections of agents
+    wire.py         the protocol between agent and keeper
+    tasks.py        all tasks, from the intent to the end
+    task.py         one task, and the message that reports its state
+    slots.py        which tasks have a slot, and when their states are sent
+    journal.py      the records on disk: intents, processes, ends
+    spawning.py     starts the process of a command
+    descendants.py  finds and kills all processes of a task
+    limits.py       sets what a task may use: time slices, CPUs, memory
+    cgroups.py      control groups, where they are available
+    fencing.py      when a lease that was not renewed ends a process
+    leftovers.py    ends the processes of a keeper that was killed
+    guard.py        the process that does so if no other keeper comes
+    agent_child.py  the agent as a child of the keeper, where the keeper is the first process
+    folder_lock.py  one keeper per folder
+    proc.py         reads /proc
 
-Only the standard library is imported here: the keeper starts with `python -I -S`, in a few milliseconds and
-megabytes, and must not care what is installed anew beside it while it runs.
+The keeper imports the standard library only. It starts with `python -I -S`, in a few milliseconds and
+megabytes, and does not depend on packages that are installed or replaced while it runs.
 """

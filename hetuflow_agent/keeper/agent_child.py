@@ -1,7 +1,7 @@
-"""The agent as the keeper's child: where the keeper is the first process, as in a container.
+"""The agent as a child of the keeper: where the keeper is the first process, as in a container.
 
-An agent that was killed is started again and takes its work up; one that ends by itself ends the keeper too,
-with its exit code. Signals are for the agent, which knows what to do about them.
+The keeper starts a killed agent again, which then continues its work. An agent that exits by itself ends the
+keeper too, with its exit code. The keeper forwards signals to the agent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-# An agent that lived this long was well.
+# An agent that lived this long is not failing at its start.
 _WELL_AFTER: Final = 60.0
 
 
@@ -26,7 +26,7 @@ class AgentChild:
         self._pause = _FIRST_PAUSE
         self._asked_to_end = False
         self.pid: int | None = None
-        # When it is to be started; None while it runs, or is over.
+        # When to start the agent; None while it runs, or when it is over.
         self.start_at: float | None = 0.0
         self.exit_code: int | None = None
 
@@ -34,8 +34,8 @@ class AgentChild:
     def over(self) -> bool:
         return self.exit_code is not None
 
-    def tend(self, now: float) -> int | None:
-        """Start it if it is time to; its number then."""
+    def start_if_due(self, now: float) -> int | None:
+        """Start the agent if it is time; return its pid then."""
         if self.start_at is None or now < self.start_at:
             return None
         self.start_at, self._started_at = None, now
@@ -58,12 +58,12 @@ class AgentChild:
                 os.kill(self.pid, number)
 
     def give_up(self) -> None:
-        """Do not start it again."""
+        """Do not start the agent again."""
         if self.pid is None and not self.over:
             self.start_at, self.exit_code = None, 0
 
     def note_end(self, status: int, now: float) -> None:
-        """It was waited for: start it again if it was killed and nobody wanted it to end."""
+        """The agent was waited for: start it again if it was killed and was not asked to end."""
         self.pid = None
         code = os.waitstatus_to_exitcode(status)
         if code >= 0 or self._asked_to_end:

@@ -1,7 +1,8 @@
-"""Everything a command has started, wherever it went.
+"""Finds and kills all processes of a task.
 
-A process that calls setsid leaves its group, and one whose parent has died loses its place in the tree. The
-keeper is the subreaper, so orphans become its children; the marker in their environment says whose they were.
+A process that calls setsid leaves its process group, and a process whose parent has died leaves the process
+tree. The keeper is the subreaper, so orphans become its children; the marker in their environment shows to
+which task they belong.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from hetuflow_agent.keeper.task import Task
 
 
 def signal_group(task: Task, number: signal.Signals) -> None:
-    """To the group of a main process that has not been waited for: until then its number is nobody else's."""
+    """Signal the process group, unless the main process was waited for: then its number may be used again."""
     if task.pid is not None and not task.main_gone:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(task.pid, number)
 
 
-def kill_family(task: Task, owned: Container[int]) -> bool:
-    """KILL whatever belongs to the task; whether anything was left to kill."""
+def kill_processes(task: Task, owned: Container[int]) -> bool:
+    """KILL all processes of the task; whether any was left."""
     signal_group(task, signal.SIGKILL)
-    living = look(task, owned)
+    living = living_processes(task, owned)
     for each in living:
         send(each, signal.SIGKILL)
     return bool(living)
 
 
-def look(task: Task, owned: Container[int]) -> list[Stat]:
-    """What lives of the task now; remembered, so that it is found after it left the tree."""
+def living_processes(task: Task, owned: Container[int]) -> list[Stat]:
+    """All living processes of the task. They are noted, so that they are found after they left the tree."""
     roots = set(_orphans(task, owned))
     if task.pid is not None and not task.main_gone:
         roots.add(task.pid)
@@ -58,16 +59,17 @@ def look(task: Task, owned: Container[int]) -> list[Stat]:
     return living
 
 
-def leaves_nobody(owned: Container[int]) -> bool:
-    """Whether none of our children is somebody else's orphan: then nothing outlives those that have ended.
+def has_no_orphans(owned: Container[int]) -> bool:
+    """Whether the keeper started all of its children itself: then ended tasks have left no process.
 
-    An orphan is a child of ours before its parent can be waited for. False where it would take long to know.
+    An orphan becomes a child of the keeper before its parent can be waited for. False where the kernel does
+    not list children, because a search would take long.
     """
     return lists_children() and all(pid in owned for pid in own_children())
 
 
 def _orphans(task: Task, owned: Container[int]) -> list[int]:
-    """Children of ours that we did not start, and that are the task's."""
+    """Children of the keeper that it did not start and that belong to the task."""
     markers = {task.marker.encode(errors="surrogateescape")}
     found = []
     for pid in own_children():

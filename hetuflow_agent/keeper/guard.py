@@ -1,9 +1,9 @@
-"""A process that ends what a keeper that was killed has left.
+"""A process that ends the tasks of a keeper that was killed.
 
-Nobody else might: an agent that was killed with its keeper, on a host where nothing starts it again, would
-leave tasks that no lease and no timeout holds. The guard waits at the other end of a pipe for nothing but the
-keeper's end, and does then what the next keeper would do first. A keeper that ends in order says so before.
-A guard that was killed itself is replaced.
+If an agent is killed with its keeper and nothing starts the agent again, its tasks would run without a
+lease and a timeout. The guard waits at the other end of a pipe until the keeper is gone, and then does what
+the next keeper would do first. A keeper that exits normally tells its guard before. The keeper replaces a
+guard that was killed.
 """
 
 from __future__ import annotations
@@ -31,58 +31,58 @@ _LOOK_EVERY: Final = 0.01
 _DONE: Final = b"done"
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-# One that lived this long was well.
+# A guard that lived this long is not failing at its start.
 _WELL_AFTER: Final = 60.0
 
 
 class Guard:
-    """The keeper's side of it: there is always one, or it is known when there will be."""
+    """The keeper's side: starts the guard, and starts another one after its end."""
 
     def __init__(self, folder: Path, options: Sequence[str], cgroups: Cgroups) -> None:
         self._folder = folder
         self._options = list(options)
         self._cgroups = cgroups
         self._pipe: int | None = None
-        self._posted_at = -math.inf
+        self._started_at = -math.inf
         self._pause = _FIRST_PAUSE
         self.pid: int | None = None
-        # When the next one is to be posted; None while there is one.
-        self.post_at: float | None = -math.inf
+        # When to start the next guard; None while there is one.
+        self.start_at: float | None = -math.inf
 
-    def tend(self, now: float) -> None:
-        """Post one if it is time to; raises OSError, and is to be asked again later then."""
-        if self.post_at is None or now < self.post_at:
+    def start_if_due(self, now: float) -> None:
+        """Start the guard if it is time; raises OSError, and sets the time of the next try then."""
+        if self.start_at is None or now < self.start_at:
             return
-        self._posted_at = now
+        self._started_at = now
         try:
-            # Where the last command was started is no place to stay.
+            # The keeper is still in the working directory of the last command.
             os.chdir("/")
-            self.pid, self._pipe = _post(self._folder, self._options)
+            self.pid, self._pipe = _start(self._folder, self._options)
         except OSError:
-            self._want_another(now)
+            self._plan_next(now)
             raise
-        self.post_at = None
-        # It must not be in the group it may have to kill.
+        self.start_at = None
+        # The guard must not be in the control group that it may have to kill.
         self._cgroups.put_back(self.pid)
 
-    def note_end(self, now: float) -> None:
-        """It was waited for, while we are still here: somebody killed it."""
+    def note_end(self, _status: int, now: float) -> None:
+        """The guard was waited for while the keeper runs: it was killed."""
         self.pid = None
         self._close()
-        self._want_another(now)
+        self._plan_next(now)
 
     def dismiss(self) -> None:
-        """We end in order, with nothing left to end."""
+        """The keeper exits normally, and no task is left."""
         if self._pipe is not None:
             with suppress(OSError):
                 os.write(self._pipe, _DONE)
             self._close()
 
-    def _want_another(self, now: float) -> None:
-        """At once after one that was well; with growing pauses in between where none lives for long."""
-        if now - self._posted_at > _WELL_AFTER:
+    def _plan_next(self, now: float) -> None:
+        """At once after a long life, else after a pause that grows."""
+        if now - self._started_at > _WELL_AFTER:
             self._pause = _FIRST_PAUSE
-        self.post_at = max(now, self._posted_at + self._pause)
+        self.start_at = max(now, self._started_at + self._pause)
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
 
     def _close(self) -> None:
@@ -92,8 +92,8 @@ class Guard:
             self._pipe = None
 
 
-def _post(folder: Path, options: Sequence[str]) -> tuple[int, int]:
-    """Start one, in a session of its own: its pid, and our end of the pipe it waits at."""
+def _start(folder: Path, options: Sequence[str]) -> tuple[int, int]:
+    """Start a guard in a separate session; return its pid and the keeper's end of the pipe."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         pid = os.posix_spawn(
@@ -113,22 +113,22 @@ def _post(folder: Path, options: Sequence[str]) -> tuple[int, int]:
     return pid, writer
 
 
-def stand_in(folder: Path, *, cgroups: bool) -> int:
-    """The keeper has gone without a word: end what it ran; how many processes that were."""
+def end_tasks(folder: Path, *, cgroups: bool) -> int:
+    """The keeper was killed: end the processes that it ran, and return their number."""
     lock = _take_over(folder)
     if lock is None:
-        return 0  # the next one is there already and sees to it
+        return 0  # the next keeper has the lock and does the same
     orphaned = leftovers_of(Journal(folder / wire.JOURNAL_NAME).load().values(), boot_id())
     if orphaned:
-        # While we hold the lock no other keeper can have entered the group.
+        # While the guard holds the lock, no other keeper can be in the group.
         cgroups_here(folder, wanted=cgroups).kill_left()
-    # The next keeper need not wait for those that take their time.
+    # The next keeper need not wait for processes that are slow to exit.
     os.close(lock)
     return end_leftovers(orphaned) if orphaned else 0
 
 
 def _take_over(folder: Path) -> int | None:
-    """The lock, which a keeper that is just ending may hold for a moment longer than its end of the pipe."""
+    """The lock; an exiting keeper may hold it for a moment longer than its end of the pipe."""
     deadline = time.monotonic() + _PATIENCE
     while (lock := lock_folder(folder)) is None and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY)
@@ -138,7 +138,7 @@ def _take_over(folder: Path) -> int | None:
 def main(arguments: list[str]) -> int:
     if os.read(0, len(_DONE)) == _DONE:
         return 0
-    ended = stand_in(Path(arguments[0]), cgroups=NO_CGROUPS not in arguments)
+    ended = end_tasks(Path(arguments[0]), cgroups=NO_CGROUPS not in arguments)
     if ended:
         print(f"The keeper was killed; its guard has ended {ended} processes.", flush=True)  # noqa: T201  goes to its log
     return 0

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Isolated from everything that is installed, so the way to our own package has to be told.
+# The interpreter is isolated from installed packages, so the path to this package has to be added.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hetuflow_agent.keeper.guard import main

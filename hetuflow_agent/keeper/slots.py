@@ -1,4 +1,4 @@
-"""Who may run, of those that take a slot; and what it is time to tell the agent of."""
+"""Which commands have a slot, and when the agent is sent their states."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from collections import deque
 from typing import Final
 
-# While much happens the agent hears of it together: what one message costs it is as much as several tasks do.
-TOGETHER: Final = 0.01
-# While others wait in line for a slot, it is not the agent that they wait for.
-IN_A_BURST: Final = 0.025
+# States are sent together: one message costs the agent as much as several tasks do.
+SEND_EVERY: Final = 0.01
+# While commands wait for a slot, they do not wait for the agent, so it may learn of ends later.
+SEND_EVERY_IN_BURST: Final = 0.025
 
 
 class SlotQueue:
-    """As many hold a slot as there are slots; the others wait in the order they came."""
+    """As many commands hold a slot as there are slots; the others wait in the order in which they came."""
 
     def __init__(self) -> None:
-        # All that come, until an agent says otherwise.
+        # Unlimited until an agent sets the number.
         self._slots: float = math.inf
         self._holders: set[str] = set()
         self._waiting: deque[str] = deque()
@@ -31,15 +31,15 @@ class SlotQueue:
         self._holders.discard(key)
 
     @property
-    def crowded(self) -> bool:
-        """Whether the next one is there already when a slot becomes free."""
+    def has_waiting(self) -> bool:
+        """Whether a command can begin as soon as a slot is free."""
         return bool(self._waiting)
 
     def waits(self, key: str) -> bool:
         return key not in self._holders and key in self._waiting
 
     def next(self) -> str | None:
-        """Whose turn it is now; it holds a slot from here on, until it leaves."""
+        """The next command that gets a slot; it holds the slot until it leaves."""
         if not self._waiting or len(self._holders) >= self._slots:
             return None
         key = self._waiting.popleft()
@@ -47,26 +47,27 @@ class SlotQueue:
         return key
 
 
-class PendingNews:
-    """An end is told at once, unless something was told just now; that something runs, after a moment.
+class PendingStates:
+    """Tasks whose state has changed since the agent was sent it.
 
-    So a lone task waits for nobody, and of a short one the agent hears once.
+    An end is sent at once, unless a state was sent just now; a start is sent after a delay. So an end without
+    others is never delayed, and the agent gets a single message about a short task.
     """
 
-    def __init__(self, line: SlotQueue) -> None:
-        self._line = line
-        self._told_at = -math.inf
+    def __init__(self, queue: SlotQueue) -> None:
+        self._queue = queue
+        self._sent_at = -math.inf
         self._urgent: dict[str, None] = {}
-        # When to tell that it runs, the earliest first.
+        # When to send that a task runs, the earliest first.
         self._begun: dict[str, float] = {}
 
     @property
-    def at(self) -> float:
-        """When there is something to tell."""
+    def due_at(self) -> float:
+        """When a state has to be sent."""
         begun = next(iter(self._begun.values()), math.inf)
         if not self._urgent:
             return begun
-        return min(begun, self._told_at + (IN_A_BURST if self._line.crowded else TOGETHER))
+        return min(begun, self._sent_at + (SEND_EVERY_IN_BURST if self._queue.has_waiting else SEND_EVERY))
 
     def note(self, key: str) -> None:
         self._begun.pop(key, None)
@@ -74,18 +75,18 @@ class PendingNews:
 
     def note_begun(self, key: str, now: float) -> None:
         if key not in self._urgent:
-            self._begun[key] = now + TOGETHER
+            self._begun[key] = now + SEND_EVERY
 
     def drop(self, key: str) -> None:
         self._begun.pop(key, None)
         self._urgent.pop(key, None)
 
     def take(self, now: float) -> list[str]:
-        """What to tell now; it counts as told then."""
-        if now < self.at:
+        """The keys of the tasks whose state has to be sent now; the caller sends them."""
+        if now < self.due_at:
             return []
         keys = [*self._urgent, *(key for key, at in self._begun.items() if at <= now)]
         for key in keys:
             self.drop(key)
-        self._told_at = now
+        self._sent_at = now
         return keys

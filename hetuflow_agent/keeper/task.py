@@ -1,4 +1,4 @@
-"""One task of the keeper: what it was told to run, how far that is, and how it is told to the agent."""
+"""One task of the keeper: its command, its state, and the message that reports the state to the agent."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
-from hetuflow_agent.keeper.proc import Identity, Stat
+from hetuflow_agent.keeper.proc import Identity, Stat, stat_of
 from hetuflow_agent.keeper.wire import Message, encode
 
 
 class Phase(StrEnum):
-    # Its instant has not come.
+    # It is not due, or has no slot.
     WAITING = "waiting"
     RUNNING = "running"
     ENDED = "ended"
     # It could not be started; `exit` says why.
     FAILED = "failed"
-    # It was started, and nobody knows how it ended.
+    # It was started, and its end is unknown.
     LOST = "lost"
 
 
@@ -25,7 +25,7 @@ OVER = frozenset({Phase.ENDED, Phase.FAILED, Phase.LOST})
 
 
 class Why(StrEnum):
-    """Why the keeper ended a task, beside what agents may tell it."""
+    """Why the keeper ended a task; agents may name other reasons."""
 
     TIMED_OUT = "timed_out"
     LEASE_LOST = "lease_lost"
@@ -38,9 +38,9 @@ class Why(StrEnum):
 
 @dataclass(slots=True)
 class Spec:
-    """A command as the agent describes it; times are seconds of boottime, durations seconds.
+    """A command of the agent. Times are seconds of boottime, durations seconds.
 
-    Not frozen, which would make each of them at four times the cost.
+    Not frozen: making a frozen instance takes four times as long.
     """
 
     key: str
@@ -49,29 +49,29 @@ class Spec:
     env: dict[str, str]
     stdout: str
     stderr: str
-    # NAME=value out of `env` that no other task has.
+    # A variable NAME=value of `env` that no other task has.
     marker: str
     at: float = 0.0
     timeout: float | None = None
     kill_grace: float = 30.0
-    # None: no lease binds it.
+    # None: the task does not depend on a lease.
     lease: float | None = None
     renewed_at: float = 0.0
-    # Most bytes that stdout and stderr may have together; of a rolling log, what is still on the disk.
+    # The most bytes of stdout and stderr together; for a rolling log, those that are still on the disk.
     output_limit: int | None = None
     rolling: bool = False
-    # Bytes it may have in memory with everything it started, and how much of the CPUs it may use.
+    # The most bytes of memory and the number of CPUs, for all processes of the task.
     memory: int | None = None
     cpu: float | None = None
     nice: int = 0
-    # Of the host; None: our own.
+    # A user of the host; None: the keeper's own.
     user: str | None = None
-    # Whether it takes one of the agent's slots, and waits in line while there is none.
+    # Whether the task needs a slot of the agent, and waits until one is free.
     counted: bool = False
 
     @staticmethod
     def read(message: Message) -> Spec:
-        """Raises TypeError for a message that is none."""
+        """Raises TypeError if the message is not a command."""
         message.pop("op", None)
         return Spec(**message)
 
@@ -86,28 +86,28 @@ class Task:
     pid: int | None = None
     start_ticks: int | None = None
     started_at: float | None = None
-    # On the wall clock, for those who read this after a reboot.
+    # In wall time, which is still meaningful after a reboot.
     started_wall: float | None = None
     renewed_at: float = 0.0
-    # Why it is being ended, or was.
+    # Why the task is being ended, or was ended.
     why: str | None = None
     # When KILL follows TERM.
     kill_at: float | None = None
-    # What its main process left, once it is gone; the task is over when its family is gone too.
+    # The end of the main process. The task is over when all of its processes have exited.
     exit: dict[str, Any] = field(default_factory=dict)
     main_gone: bool = False
     killing: bool = False
-    # Whether the kernel holds it to its memory as a whole; if not, it is looked at.
+    # Whether a control group limits the memory; otherwise the keeper checks it.
     memory_in_group: bool = False
-    # The most bytes it was seen to have in memory with everything it started.
+    # The largest memory of all its processes together that the keeper has seen, in bytes.
     memory_most: int = 0
-    # When the table looks at it next.
-    look_at: float | None = None
+    # When the keeper checks the task next.
+    check_at: float | None = None
     seen: dict[int, Stat] = field(default_factory=dict)
-    # Its last state, encoded, once it is written down.
-    last_words: str | None = None
-    # What every state of it begins with, encoded.
-    head: str = ""
+    # The encoded final state, once it is in the journal.
+    final_state: str | None = None
+    # The encoded beginning that all states of the task share.
+    prefix: str = ""
 
     @property
     def over(self) -> bool:
@@ -124,21 +124,29 @@ class Task:
         return Identity(self.pid, self.start_ticks, self.boot_id)
 
     def state(self) -> Message:
-        """Everything the agent or the next keeper may want to know, in one message."""
-        return {**self._name(), **self.facts()}
+        """All that the agent or the next keeper may need, in one message."""
+        return {**self._identification(), **self.progress()}
 
     def encoded(self) -> str:
-        """The same, without encoding twice what is true of all its states: most tasks have but two."""
-        if not self.head:
-            self.head = encode(self._name())[:-1]
-        facts = _NOTHING_YET if self.phase is Phase.WAITING else encode(self.facts())
-        return f"{self.head},{facts[1:]}"
+        """The encoded state; the part that all states share is encoded once."""
+        if not self.prefix:
+            self.prefix = encode(self._identification())[:-1]
+        progress = _WAITING if self.phase is Phase.WAITING else encode(self.progress())
+        return f"{self.prefix},{progress[1:]}"
 
-    def _name(self) -> Message:
+    def identify(self) -> None:
+        """Note the start time of a running process, which identifies it together with its pid.
+
+        It is read only for tasks that run when their state is sent: a short task has ended by then.
+        """
+        if self.phase is Phase.RUNNING and self.start_ticks is None and self.pid is not None:
+            stat = stat_of(self.pid)
+            self.start_ticks = stat.start_ticks if stat else 0
+
+    def _identification(self) -> Message:
         return {"op": "state", "key": self.key, "marker": self.marker, "boot_id": self.boot_id}
 
-    def facts(self) -> Message:
-        """How far it is, without saying which one."""
+    def progress(self) -> Message:
         return {
             "phase": self.phase,
             "pid": self.pid,
@@ -150,4 +158,4 @@ class Task:
         }
 
 
-_NOTHING_YET: Final = encode(Task("", Phase.WAITING, "", "").facts())
+_WAITING: Final = encode(Task("", Phase.WAITING, "", "").progress())

@@ -1,7 +1,7 @@
 """All tasks of the keeper, from the intent to the end.
 
-Nothing here waits: `run_due` does what the time asks for, `reap` what the kernel tells, and both note in
-`news` what the agent and the journal have to hear. All times are seconds of boottime.
+Nothing here blocks: `run_due` starts and checks tasks that are due, `reap` handles children that have exited,
+and both note in `pending` which states have to be written and sent. All times are seconds of boottime.
 """
 
 from __future__ import annotations
@@ -11,35 +11,43 @@ import math
 import os
 import signal
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hetuflow_agent.keeper.agent_child import AgentChild
 from hetuflow_agent.keeper.cgroups import Cgroups
-from hetuflow_agent.keeper.clock import KeeperClock
-from hetuflow_agent.keeper.cpus import Cpus
-from hetuflow_agent.keeper.descendants import kill_family, leaves_nobody, look, signal_group
+from hetuflow_agent.keeper.descendants import (
+    has_no_orphans,
+    kill_processes,
+    living_processes,
+    signal_group,
+)
 from hetuflow_agent.keeper.fencing import KILL_AT, TERM_AT
 from hetuflow_agent.keeper.guard import Guard
 from hetuflow_agent.keeper.journal import Journal
-from hetuflow_agent.keeper.limits import Limits, written
-from hetuflow_agent.keeper.proc import resident_bytes, stat_of
-from hetuflow_agent.keeper.slots import PendingNews, SlotQueue
+from hetuflow_agent.keeper.limits import Cpus, Limits, TimeSlices, written
+from hetuflow_agent.keeper.proc import resident_bytes
+from hetuflow_agent.keeper.slots import PendingStates, SlotQueue
 from hetuflow_agent.keeper.spawning import CannotStart, spawn
 from hetuflow_agent.keeper.task import Phase, Spec, Task, Why
-from hetuflow_agent.keeper.time_slices import TimeSlices
 
-# How often a family that is on its way out is looked at: in its grace, and after KILL.
-_LOOK_EVERY: Final = 0.05
+# How often the processes of an ending task are checked: during the grace, and after KILL.
+_CHECK_EVERY: Final = 0.05
 _KILL_EVERY: Final = 0.01
-# After so long something that KILL does not end (a dead network file system) is left to itself.
+# After so long the keeper gives up a process that KILL does not end (a dead network file system).
 _KILL_PATIENCE: Final = 10.0
 _STUCK_EVERY: Final = 1.0
 _OUTPUT_EVERY: Final = 1.0
 _MEMORY_EVERY: Final = 0.5
-_BLOCK: Final = 512  # what the kernel counts reading and writing in
+_BLOCK: Final = 512  # the unit of ru_inblock and ru_oublock
+
+
+class KeeperClock(Protocol):
+    def boottime(self) -> float: ...
+
+    def wall(self) -> float: ...
 
 
 class TaskTable:
@@ -60,31 +68,29 @@ class TaskTable:
         self._by_pid: dict[int, Task] = {}
         # Tasks that are not over.
         self.running = sum(1 for task in known.values() if not task.over)
-        # (when, order, key): look at that task then, unless its own `look_at` says otherwise by now.
+        # (when, order, key): check that task then, unless its `check_at` has changed.
         self._alarms: list[tuple[float, int, str]] = []
         self._order = count()
-        # Those that may start now, in the order they had their turn.
+        # Tasks that may start now, in the order in which they got their slots.
         self._due: deque[Task] = deque()
         self._renewed_at = 0.0
-        self.line = SlotQueue()
-        self.news = PendingNews(self.line)
-        # Whose end is not written down yet.
+        self.queue = SlotQueue()
+        self.pending = PendingStates(self.queue)
+        # Tasks whose end is not in the journal yet.
         self._ended: list[Task] = []
-        # A child that is no task: the agent itself, where the keeper is the first process.
-        self.companion: AgentChild | None = None
-        # Another such child: who ends what runs if we are killed.
-        self.guard: Guard | None = None
+        # Children that are not tasks: the guard, and the agent if the keeper is the first process of all.
+        self.other_children: list[AgentChild | Guard] = []
 
     def tasks(self) -> list[Task]:
         return list(self._tasks.values())
 
     def accept(self, specs: Iterable[Spec]) -> None:
-        """Take these on; a key that is known already is told again and nothing else."""
+        """Accept new tasks; for a known key the state is sent again and nothing else happens."""
         fresh = []
         for spec in specs:
             known = self._tasks.get(spec.key)
             if known is not None:
-                self.news.note(known.key)
+                self.pending.note(known.key)
                 continue
             task = Task(spec.key, Phase.WAITING, spec.marker, self._boot_id, spec, renewed_at=spec.renewed_at)
             self._tasks[spec.key] = task
@@ -100,12 +106,12 @@ class TaskTable:
             return
         for task in fresh:
             if task.spec is not None and task.spec.counted:
-                self.line.join(task.key)
+                self.queue.join(task.key)
             else:
-                self._look_at(task, task.spec.at if task.spec else 0.0)
+                self._check_at(task, task.spec.at if task.spec else 0.0)
 
     def stop(self, key: str, grace: float, why: str) -> None:
-        """End it for this reason; the first reason counts, the shorter grace does."""
+        """End a task for this reason; the first reason and the shortest grace count."""
         task = self._tasks.get(key)
         if task is None or task.over:
             return
@@ -115,7 +121,7 @@ class TaskTable:
             return
         now = self._clock.boottime()
         self._begin_end(task, why, now + grace)
-        self._look_at(task, now)
+        self._check_at(task, now)
 
     def stop_all(self, why: str, most_grace: float | None) -> None:
         for task in self.tasks():
@@ -124,15 +130,15 @@ class TaskTable:
                 self.stop(task.key, grace if most_grace is None else min(grace, most_grace), why)
 
     def recall(self, keys: Iterable[str]) -> None:
-        """End those that still wait in line; what has begun goes on, and is told again."""
+        """End tasks that wait for a slot; those that have begun continue, and their state is sent again."""
         for key in keys:
-            if self.line.waits(key):
+            if self.queue.waits(key):
                 self.stop(key, 0.0, Why.RECALLED)
             elif key in self._tasks:
-                self.news.note(key)
+                self.pending.note(key)
 
     def renew(self, sent_at: float, stop: Iterable[str]) -> None:
-        """Everything is renewed as of then, except what is named to be ended."""
+        """Renew the leases of all tasks, except those that have to stop."""
         for key in stop:
             task = self._tasks.get(key)
             if task is not None and task.spec is not None:
@@ -143,78 +149,77 @@ class TaskTable:
         gone = [key for key in keys if (task := self._tasks.get(key)) is not None and task.over]
         for key in gone:
             del self._tasks[key]
-            self.news.drop(key)
+            self.pending.drop(key)
         if gone:
             self._journal.forget(gone)
         if self._journal.overgrown or (not self._tasks and self._journal.idle_weight):
-            with suppress(OSError):  # the old one goes on
+            with suppress(OSError):  # the old file stays in use
                 self._journal.open(self._tasks.values())
 
-    def take_news(self, *, all_of_it: bool = False) -> list[str]:
-        """The states that it is time to tell, or all that are new, encoded; written down before."""
-        self._write_ends_down()
-        told: list[str] = []
+    def take_states(self, *, all_pending: bool = False) -> list[str]:
+        """The encoded states to send now, or all pending ones; they are in the journal by then."""
+        self._record_ends()
+        states: list[str] = []
         begun: list[str] = []
-        for key in self.news.take(math.inf if all_of_it else self._clock.boottime()):
+        for key in self.pending.take(math.inf if all_pending else self._clock.boottime()):
             task = self._tasks[key]
-            state = task.last_words
+            state = task.final_state
             if state is None:
-                self._identify(task)
+                task.identify()
                 state = task.encoded()
                 if task.phase is not Phase.WAITING:
                     begun.append(state)
-            told.append(state)
+            states.append(state)
         if begun:
             self._journal.note(begun)
-        return told
+        return states
 
-    def _write_ends_down(self) -> None:
-        """At once, though they may be told later: with us goes what nobody knows but we."""
+    def _record_ends(self) -> None:
+        """Write ends to the journal at once, even if they are sent later: only the keeper knows them."""
         if self._ended:
             ended, self._ended = self._ended, []
-            words = [task.encoded() for task in ended]
-            for task, last_words in zip(ended, words, strict=True):
-                task.last_words = last_words
-            self._journal.note(words)
+            for task in ended:
+                task.final_state = task.encoded()
+            self._journal.note([task.final_state for task in ended if task.final_state is not None])
 
     def next_alarm(self) -> float:
-        """When `run_due` has something to do; nobody is to be woken for a task that is over."""
+        """When `run_due` has work to do. Alarms of tasks that are over do not count."""
         if self._due:
             return -math.inf
         while self._alarms:
             when, _, key = self._alarms[0]
-            if self._rings_for(key, when) is not None:
+            if self._task_at(key, when) is not None:
                 return when
             heapq.heappop(self._alarms)
         return math.inf
 
     def run_due(self, most_spawns: int) -> None:
-        """Look at every task whose time has come, starting at most so many processes."""
-        self._call_next()
+        """Start or check every task that is due; start at most so many processes."""
+        self._assign_slots()
         while most_spawns > 0 and self._alarms and self._alarms[0][0] <= (now := self._clock.boottime()):
             when, _, key = heapq.heappop(self._alarms)
-            task = self._rings_for(key, when)
+            task = self._task_at(key, when)
             if task is None:
                 continue
-            task.look_at = None
+            task.check_at = None
             if task.phase is Phase.WAITING:
                 self._start(task, now)
                 most_spawns -= 1
             else:
-                self._watch(task, now)
+                self._check(task, now)
         while most_spawns > 0 and self._due:
             task = self._due.popleft()
-            if task.phase is Phase.WAITING:  # else it was ended meanwhile
+            if task.phase is Phase.WAITING:  # else it was ended since
                 self._start(task, self._clock.boottime())
                 most_spawns -= 1
 
-    def _rings_for(self, key: str, when: float) -> Task | None:
-        """The task that an alarm is still meant for, if any."""
+    def _task_at(self, key: str, when: float) -> Task | None:
+        """The task of an alarm, if the alarm is still valid."""
         task = self._tasks.get(key)
-        return task if task is not None and task.look_at == when and not task.over else None
+        return task if task is not None and task.check_at == when and not task.over else None
 
     def reap(self) -> None:
-        """Wait for every child that has ended: our own and the orphans that became ours."""
+        """Wait for every child that has exited: those the keeper started, and adopted orphans."""
         now, wall = self._clock.boottime(), self._clock.wall()
         done: list[Task] = []
         while True:
@@ -226,15 +231,14 @@ class TaskTable:
                 break
             task = self._by_pid.get(found.si_pid)
             if task is not None and not task.ending:
-                # It ended by itself, and what is left of its group goes with it. Not waited for yet, its
-                # group's number is nobody else's.
+                # The main process ended by itself, so the rest of its group is killed. Its number cannot be
+                # used again before the keeper waits for it.
                 signal_group(task, signal.SIGKILL)
             _, status, usage = os.wait4(found.si_pid, 0)
             if task is None:
-                if self.companion is not None and found.si_pid == self.companion.pid:
-                    self.companion.note_end(status, now)
-                if self.guard is not None and found.si_pid == self.guard.pid:
-                    self.guard.note_end(now)
+                for child in self.other_children:
+                    if child.pid == found.si_pid:
+                        child.note_end(status, now)
                 continue
             del self._by_pid[found.si_pid]
             task.main_gone = True
@@ -249,17 +253,15 @@ class TaskTable:
                 "written_bytes": usage.ru_oublock * _BLOCK,
             }
             if task.ending:
-                self._look_at(task, now)
+                self._check_at(task, now)
             else:
                 done.append(task)
-        deserted = bool(done) and leaves_nobody(self._known_children())
+        no_process_left = bool(done) and has_no_orphans(
+            {*self._by_pid, *(child.pid for child in self.other_children if child.pid is not None)}
+        )
         for task in done:
-            task.exit["deserted"] = deserted
+            task.exit["deserted"] = no_process_left
             self._end(task, task.exit)
-
-    def _known_children(self) -> Container[int]:
-        others = (each.pid for each in (self.companion, self.guard) if each is not None)
-        return {*self._by_pid, *(pid for pid in others if pid is not None)}
 
     def _start(self, task: Task, now: float) -> None:
         spec = task.spec
@@ -278,25 +280,25 @@ class TaskTable:
         task.started_at, task.started_wall = now, self._clock.wall()
         task.phase = Phase.RUNNING
         self._by_pid[pid] = task
-        self.news.note_begun(task.key, now)
+        self.pending.note_begun(task.key, now)
         self._limits.impose(task, spec, pid)
-        self._look_at(task, self._next_look(task, spec, now, now))
+        self._check_at(task, self._next_check(task, spec, now, now))
 
-    def _watch(self, task: Task, now: float) -> None:
-        """Do what the time asks for, and arrange for the next look."""
+    def _check(self, task: Task, now: float) -> None:
+        """Check time limits, lease, output and memory of a running task, and set its next check."""
         spec = task.spec
         if spec is None or task.started_at is None:
             return
         if spec.lease is not None and now >= self._fenced_at(task, KILL_AT):
             self._begin_end(task, Why.LEASE_LOST, now)
         elif not task.ending:
-            self._find_reason(task, spec, task.started_at, now)
+            self._end_if_due(task, spec, task.started_at, now)
         if not task.ending:
-            self._look_at(task, self._next_look(task, spec, task.started_at, now))
+            self._check_at(task, self._next_check(task, spec, task.started_at, now))
             return
-        self._proceed_to_end(task, now)
+        self._continue_end(task, now)
 
-    def _find_reason(self, task: Task, spec: Spec, started_at: float, now: float) -> None:
+    def _end_if_due(self, task: Task, spec: Spec, started_at: float, now: float) -> None:
         if spec.lease is not None and now >= self._fenced_at(task, TERM_AT):
             self._begin_end(task, Why.LEASE_LOST, self._fenced_at(task, KILL_AT))
         elif spec.timeout is not None and now >= started_at + spec.timeout:
@@ -304,16 +306,16 @@ class TaskTable:
         elif spec.output_limit is not None and now > started_at and written(spec) > spec.output_limit:
             self._begin_end(task, Why.OUTPUT_LIMIT, now + spec.kill_grace)
         elif spec.memory is not None and not task.memory_in_group and self._memory(task) > spec.memory:
-            # As the kernel does it: at once.
+            # Without a grace, like the kernel.
             self._begin_end(task, Why.MEMORY_LIMIT, now)
 
     def _memory(self, task: Task) -> int:
-        """Bytes the task has in memory now, with everything it started."""
-        found = sum(resident_bytes(each.pid) for each in look(task, self._by_pid))
+        """Bytes of memory of all processes of the task."""
+        found = sum(resident_bytes(each.pid) for each in living_processes(task, self._by_pid))
         task.memory_most = max(task.memory_most, found)
         return found
 
-    def _next_look(self, task: Task, spec: Spec, started_at: float, now: float) -> float:
+    def _next_check(self, task: Task, spec: Spec, started_at: float, now: float) -> float:
         when = self._fenced_at(task, TERM_AT)
         if spec.timeout is not None:
             when = min(when, started_at + spec.timeout)
@@ -326,31 +328,28 @@ class TaskTable:
     def _begin_end(self, task: Task, why: str, kill_at: float) -> None:
         if task.why is None:
             task.why = str(why)
-            self._remember_family(task)
+            # Before TERM, so that processes are known that lose their parents by it.
+            living_processes(task, self._by_pid)
             signal_group(task, signal.SIGTERM)
-            self.news.note(task.key)
+            self.pending.note(task.key)
         task.kill_at = kill_at if task.kill_at is None else min(task.kill_at, kill_at)
 
-    def _proceed_to_end(self, task: Task, now: float) -> None:
-        """TERM was sent: wait for the family to go, then make it go."""
+    def _continue_end(self, task: Task, now: float) -> None:
+        """TERM was sent: wait until all processes have exited, and KILL them after the grace."""
         kill_at = now if task.kill_at is None else task.kill_at
         task.killing = task.killing or now >= kill_at
         if task.killing:
-            left = kill_family(task, self._by_pid) and now < kill_at + _KILL_PATIENCE
+            left = kill_processes(task, self._by_pid) and now < kill_at + _KILL_PATIENCE
         else:
-            left = bool(look(task, self._by_pid))
+            left = bool(living_processes(task, self._by_pid))
         if task.main_gone and not left:
             self._end(task, task.exit)
             return
         if task.killing:
             pause = _KILL_EVERY if now < kill_at + _KILL_PATIENCE else _STUCK_EVERY
         else:
-            pause = min(_LOOK_EVERY, kill_at - now)
-        self._look_at(task, now + pause)
-
-    def _remember_family(self, task: Task) -> None:
-        # Before TERM: those that lose their parents by it are known then.
-        look(task, self._by_pid)
+            pause = min(_CHECK_EVERY, kill_at - now)
+        self._check_at(task, now + pause)
 
     def _fenced_at(self, task: Task, share: float) -> float:
         if task.spec is None or task.spec.lease is None:
@@ -375,29 +374,22 @@ class TaskTable:
     def _leave(self, task: Task) -> None:
         self.running -= 1
         self._ended.append(task)
-        self.line.leave(task.key)
-        self.news.note(task.key)
+        self.queue.leave(task.key)
+        self.pending.note(task.key)
 
-    def _call_next(self) -> None:
-        """Who has a slot now may run at its instant."""
-        while (key := self.line.next()) is not None:
+    def _assign_slots(self) -> None:
+        """Give free slots to waiting tasks; each may start at its due instant."""
+        while (key := self.queue.next()) is not None:
             task = self._tasks.get(key)
             if task is None or task.phase is not Phase.WAITING or task.spec is None:
-                self.line.leave(key)  # ended while it waited
+                self.queue.leave(key)  # it was ended while it waited
             elif task.spec.at <= self._clock.boottime():
                 self._due.append(task)
             else:
-                self._look_at(task, task.spec.at)
+                self._check_at(task, task.spec.at)
 
-    @staticmethod
-    def _identify(task: Task) -> None:
-        """Of what lasts until it is told. Until it is waited for, its number is nobody else's."""
-        if task.phase is Phase.RUNNING and task.start_ticks is None and task.pid is not None:
-            stat = stat_of(task.pid)
-            task.start_ticks = stat.start_ticks if stat else 0
-
-    def _look_at(self, task: Task, when: float) -> None:
-        """Unless it is looked at before that anyway."""
-        if when != math.inf and (task.look_at is None or when < task.look_at):
-            task.look_at = when
+    def _check_at(self, task: Task, when: float) -> None:
+        """Check the task then, unless an earlier check is set."""
+        if when != math.inf and (task.check_at is None or when < task.check_at):
+            task.check_at = when
             heapq.heappush(self._alarms, (when, next(self._order), task.key))

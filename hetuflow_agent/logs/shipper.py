@@ -11,15 +11,14 @@ import random
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 import structlog
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents
+from hetuflow_agent.folders.spare_folders import FolderContents
 from hetuflow_agent.folders.workdir import ClaimDirectory
-from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Session
 from hetuflow_agent.logs.holes import step_within
 from hetuflow_agent.logs.masking import Masking
 from hetuflow_agent.logs.tail import ClaimLog
@@ -29,6 +28,8 @@ from hetuflow_core.runtime.loop import Loop
 from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
+
+T = TypeVar("T")
 
 _EVERY: Final = 0.2
 # Once there has been no log for so many rounds.
@@ -70,7 +71,7 @@ class LogShipper:
         *,
         timers: Timers,
         rng: random.Random,
-        on_drained: Callable[[], None],
+        on_drained: Callable[[], None] = lambda: None,
         stop_budget: float,
         masking: Masking | None = None,
         output_limit: int | None = None,
@@ -82,7 +83,8 @@ class LogShipper:
         self._session = session
         self._records = records
         self._disposal = disposal
-        self._on_drained = on_drained
+        # Called when a log was shipped completely.
+        self.on_drained = on_drained
         self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
         self._last_asked: ClaimLog | None = None
@@ -155,13 +157,23 @@ class LogShipper:
         if found is not None:
             for stream in found.streams.values():
                 stream.refused = True
-            self._on_drained()
+            self.on_drained()
             self._loop.wake()
 
-    def cleaned(self, token: UUID, text: str) -> str:
-        """What a claim's work has said elsewhere than in its log, masked the same way."""
+    def masked(self, token: UUID, value: T) -> T:
+        """A value that is sent apart from the log, with its strings masked like the log."""
         found = self._logs.get(token)
-        return (self.masking if found is None else found.masking).cleaned(text)
+        masking = self.masking if found is None else found.masking
+
+        def mask(part: Any) -> Any:
+            if isinstance(part, str):
+                return masking.cleaned(part)
+            if isinstance(part, dict):
+                return {masking.cleaned(key): mask(item) for key, item in part.items()}
+            return [mask(item) for item in part] if isinstance(part, list) else part
+
+        masked: T = mask(value)
+        return masked
 
     def close(self, token: UUID, *, failed: bool = False, contents: FolderContents | None = None) -> None:
         """Nothing more will be written: what is there now is the whole log.
@@ -217,7 +229,7 @@ class LogShipper:
         except Conflict:
             return 0  # the session was replaced: the process is about to end
         except HetuflowError as error:
-            delay = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            delay = self._backoff.fail(error)
             log.warning(
                 "Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2)
             )
@@ -271,11 +283,11 @@ class LogShipper:
         )
         for stream in found.streams.values():
             stream.refused = True
-        self._on_drained()
+        self.on_drained()
 
     def _tell_drained(self, batch: list[tuple[ClaimLog, LogChunk]]) -> None:
         if any(found.drained for found, _ in batch):
-            self._on_drained()
+            self.on_drained()
 
     async def _clear(self) -> None:
         """Do away with folders of claims that are reported and shipped; then with their records."""

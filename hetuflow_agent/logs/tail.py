@@ -9,7 +9,7 @@ from uuid import UUID
 
 import zstandard
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents
+from hetuflow_agent.folders.spare_folders import FolderContents
 from hetuflow_agent.folders.workdir import STDERR, STDOUT, STREAMS, ClaimDirectory
 from hetuflow_agent.logs.holes import STEP, punch, roll_on
 from hetuflow_agent.logs.masking import REACH, Masking

@@ -1,4 +1,4 @@
-"""What the server may ask of an agent beside work: take none or some again, stop, change, tell of itself."""
+"""What the agent does for each command of the server: drain, resume, shut down, configure, metrics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.runner import Runner
 from hetuflow_agent.host.usage import usage_of_family
 from hetuflow_agent.live_settings import LiveSettings
-from hetuflow_agent.loops.commands import Deed, Done
+from hetuflow_agent.loops.commands import Done, Handler
 from hetuflow_core import __version__
 from hetuflow_core.agent.commands import AgentConfiguration, CommandKind, Shutdown
 from hetuflow_core.errors import Invalid
@@ -28,7 +28,7 @@ from hetuflow_core.runtime.lifecycle import StopSwitch
 from hetuflow_core.runtime.logging import LogLevel
 from hetuflow_core.states import AgentStatus
 
-log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.steward")
+log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.commands")
 
 P = TypeVar("P")
 
@@ -58,9 +58,8 @@ class CommandHandlers:
         self._stop_switch = stop_switch
         self._clock = clock
         self._leaving = False
-        runner.on_slot_free(self._leave_if_idle)
 
-    def deeds(self) -> dict[CommandKind, Deed]:
+    def handlers(self) -> dict[CommandKind, Handler]:
         return {
             CommandKind.DRAIN: self._drain,
             CommandKind.RESUME: self._resume,
@@ -69,8 +68,8 @@ class CommandHandlers:
             CommandKind.METRICS: self._metrics,
         }
 
-    def obey_status(self, status: str) -> None:
-        """Take work or not, as the server said when this session registered."""
+    def apply_status(self, status: str) -> None:
+        """Take work or not, depending on the status that the server returned at registration."""
         if status == AgentStatus.PENDING:
             log.warning("This agent waits for approval and gets no work: `hetuflow agent approve` it.")
         if status == AgentStatus.DRAINING:
@@ -88,7 +87,9 @@ class CommandHandlers:
     async def _shutdown(self, payload: dict[str, Any]) -> Done:
         wanted = _read(payload, Shutdown)
         self._runner.take_work(False)
-        self._leaving = True
+        if not self._leaving:
+            self._leaving = True
+            self._runner.on_slot_free(self._leave_if_idle)
         self._runner.end_daemons()
         running = len(self._runner.attempts())
         return Done(
@@ -112,7 +113,7 @@ class CommandHandlers:
         )
 
     async def apply_settings(self) -> None:
-        """Let what the live settings say now hold, and tell the server."""
+        """Apply the live settings, and announce them to the server."""
         self._set_log_level(self._live.log_level)
         self._runner.resize(self._live.slots)
         await self._announce()
@@ -128,7 +129,7 @@ class CommandHandlers:
                 "running": running,
                 "slots": self._live.slots,
                 "free_slots": self._runner.free_slots(),
-                # Results the server has not taken yet.
+                # Results that the server has not taken yet.
                 "outbox": max(0, len(self._claims) - running),
                 "version": __version__,
                 "tasks": tasks,
@@ -136,7 +137,7 @@ class CommandHandlers:
         )
 
     def _leave_if_idle(self) -> None:
-        if self._leaving and not self._runner.attempts():
+        if not self._runner.attempts():
             self._leave()
 
     def _leave(self) -> None:
@@ -147,7 +148,7 @@ def _host_facts(data_dir: Path) -> dict[str, Any]:
     memory, disk = psutil.virtual_memory(), psutil.disk_usage(str(data_dir))
     return {
         "cpu": {"count": os.cpu_count() or 1, "percent": psutil.cpu_percent(_CPU_SAMPLE_SECONDS)},
-        "load": [round(one, 2) for one in os.getloadavg()],
+        "load": [round(load, 2) for load in os.getloadavg()],
         "memory": {"total": memory.total, "available": memory.available},
         "disk": {"total": disk.total, "free": disk.free},
         "agent": {"rss": psutil.Process().memory_info().rss, "pid": os.getpid()},
@@ -155,10 +156,10 @@ def _host_facts(data_dir: Path) -> dict[str, Any]:
 
 
 def _task_facts(attempts: Iterable[Attempt]) -> list[dict[str, Any]]:
-    """What each process that runs takes now; work inside the agent is part of the agent's own."""
+    """The usage of each running process; work inside the agent counts as usage of the agent itself."""
     facts = []
     for attempt in islice(
-        (one for one in attempts if one.child is not None and one.child.running), _MOST_TASKS
+        (each for each in attempts if each.child is not None and each.child.running), _MOST_TASKS
     ):
         pid = attempt.child.pid if attempt.child is not None else None
         usage = usage_of_family(pid) if pid is not None else None

@@ -1,7 +1,7 @@
-"""Does what the server tells this agent to do beside work, once, and says what became of it.
+"""Executes commands of the server once each, and sends the result.
 
-A command comes again until its answer has arrived. Answers are kept on disk under the command's id, so one
-that comes again, also after a restart, is answered again and not done again.
+The server repeats a command until its result has arrived. Results are kept on disk under the id of the
+command, so a repeated command, also after a restart, is answered again and not executed again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _LONGEST_ERROR: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A command's result, and what is to follow once the server knows it."""
+    """The result of a command, and what to call after the server has taken it."""
 
     result: dict[str, Any] = field(default_factory=dict)
     then: Callable[[], None] | None = None
 
 
-Deed = Callable[[dict[str, Any]], Awaitable[Done]]
+Handler = Callable[[dict[str, Any]], Awaitable[Done]]
 
 
 class AcknowledgementGateway(Protocol):
@@ -59,7 +59,7 @@ class Commands:
         gateway: AcknowledgementGateway,
         session: Session,
         records: AnswerRecords,
-        deeds: Mapping[CommandKind, Deed],
+        handlers: Mapping[CommandKind, Handler],
         *,
         timers: Timers,
         rng: random.Random,
@@ -67,11 +67,11 @@ class Commands:
         self._gateway = gateway
         self._session = session
         self._records = records
-        self._deeds = deeds
+        self._handlers = handlers
         self._received: deque[Command] = deque()
-        # Not yet taken by the server; and what to do once they are.
+        # Results that the server has not taken yet, and what to call after that.
         self._answers: dict[UUID, Acknowledgement] = {}
-        self._following: dict[UUID, Callable[[], None]] = {}
+        self._then: dict[UUID, Callable[[], None]] = {}
         self._latest_mode: UUID | None = None
         self._loop = Loop(
             self.name, self.run_once, timers=timers, rng=rng, every=_EVERY, stop_timeout=_LOOP_STOP
@@ -101,25 +101,25 @@ class Commands:
         try:
             await self._gateway.acknowledge(Acknowledgements(self._session.session_id, batch))
         except Unanswered as error:
-            log.warning("What became of commands cannot be told and is tried again.", error=error.message)
+            log.warning("command results not sent, retrying", error=error.message)
             return 0
         except HetuflowError as error:
-            # It will not take these answers; those it still waits for it asks for again.
-            log.warning("The server does not take what became of commands.", error=error.message)
+            # The server refuses these results; it repeats the commands that it still waits for.
+            log.warning("server refused command results", error=error.message)
         for answer in batch:
             del self._answers[answer.command_id]
-            if (then := self._following.pop(answer.command_id, None)) is not None:
+            if (then := self._then.pop(answer.command_id, None)) is not None:
                 then()
         return len(batch)
 
     async def _answer(self, command: Command) -> Acknowledgement:
-        """Do it, unless it was done before; say what became of it either way."""
+        """Execute the command unless that was done before; return the result in both cases."""
         if (known := await self._known(command.id)) is not None:
             return known
         if command.kind in MODE_COMMANDS and not self._is_latest_mode(command):
             return Acknowledgement(command.id, {"ignored": "a later command says otherwise"})
         try:
-            done = await self._deeds[command.kind](command.payload)
+            done = await self._handlers[command.kind](command.payload)
         except HetuflowError as error:
             faults = "; ".join(map(str, error.faults))
             answer = Acknowledgement(command.id, error=f"{error.message} {faults}".strip()[:_LONGEST_ERROR])
@@ -130,13 +130,13 @@ class Commands:
         else:
             answer = Acknowledgement(command.id, done.result)
             if done.then is not None:
-                self._following[command.id] = done.then
-        log.info("A command was carried out.", kind=command.kind.value, error=answer.error)
+                self._then[command.id] = done.then
+        log.info("command executed", kind=command.kind.value, error=answer.error)
         await self._keep(answer)
         return answer
 
     def _is_latest_mode(self, command: Command) -> bool:
-        """Poll and heartbeat may bring two of them in the wrong order; their ids tell which is the later."""
+        """Poll and heartbeat may deliver two commands in the wrong order; their ids show which is newer."""
         if self._latest_mode is not None and command.id < self._latest_mode:
             return False
         self._latest_mode = command.id
@@ -152,5 +152,5 @@ class Commands:
         try:
             await self._records.keep_answer(answer)
         except HetuflowError as error:
-            # Then one that comes again is done again, which does no harm to any kind of them.
-            log.warning("What became of a command cannot be written down.", error=error.message)
+            # A repeated command is executed again then, which is harmless for every kind.
+            log.warning("command result not written to disk", error=error.message)

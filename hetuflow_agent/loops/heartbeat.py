@@ -20,8 +20,7 @@ from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.attempt.progress import ProgressBook
 from hetuflow_agent.attempt.readiness import ReadinessBook
 from hetuflow_agent.attempt.runner import Runner
-from hetuflow_agent.gateway import BlockingGateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, BlockingGateway, Session
 from hetuflow_agent.host.usage import HostMeter
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.messages import Command, Heartbeat as HeartbeatMessage, HeartbeatKept, Held
@@ -124,7 +123,7 @@ class Heartbeat:
         """One heartbeat; the seconds until the next."""
         sent_at = self._clock.boottime()
         try:
-            progress = self._progress.changed(self._runner.progress_files(), self._runner.cleaned)
+            progress = self._progress.changed(self._runner.progress_files(), self._runner.masked)
             readiness = self._readiness.changed(self._runner.readiness())
             message = HeartbeatMessage(
                 self._session.session_id, held, progress, self._meter.read(), readiness
@@ -133,7 +132,7 @@ class Heartbeat:
         except HetuflowError as error:
             if self._backoff.failures == 0:
                 log.warning("A heartbeat failed and is tried again.", error=error.message)
-            wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
+            wait = self._backoff.fail(error)
             return min(wait, every)
         except Exception:
             log.exception("A heartbeat failed unexpectedly and is tried again.")

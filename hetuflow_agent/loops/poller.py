@@ -1,10 +1,10 @@
-"""Asks for work, cancels and commands, always one question at a time.
+"""Polls for work, cancellations and commands, with one poll at a time.
 
-With no slot free it still asks, because cancels and commands come that way; such a question is broken off as
-soon as a slot is free, since no assignment can be lost with it. One that was asked with fewer resources than
-are free now is broken off too and asked again under the same id, like one whose answer was lost.
+The agent also polls when it has no free slot, because cancellations and commands arrive that way. Such a poll
+is cancelled as soon as a slot is free: it cannot lose an assignment. A poll that named fewer resources than
+are free now is cancelled too and repeated under the same id, like a poll whose answer was lost.
 
-Reports take a question along that does not wait, so as long as they come and go nothing is asked here.
+Reports carry a poll that does not wait. While reports are sent, no other poll is needed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,14 @@ import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, Protocol
 from uuid import UUID
 
 import structlog
 from msgspec import structs
 
 from hetuflow_agent.attempt.runner import Runner
-from hetuflow_agent.gateway import Gateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Gateway, Session, Unanswered
 from hetuflow_core.errors import Conflict, HetuflowError
 from hetuflow_core.ids import new_id
 from hetuflow_core.messages import Command, Poll, Polled
@@ -32,17 +31,23 @@ from hetuflow_core.runtime.timers import Timers
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.poller")
 
-# Short tasks free a slot within this time, which saves breaking off a question for each.
+# Short tasks free a slot within this time, which saves the cancellation of a poll for each.
 _SLOT_PATIENCE: Final = 0.2
 _EVERY: Final = 0.05
-# Nothing tells when there is room on the disk again, so it is looked at this often.
+# Nothing reports that the disk has space again, so a blocked agent checks this often.
 _BLOCKED_MS: Final = 2_000
-# Nor when there is none left.
-_LOOK_EVERY: Final = 1.0
-# Polls of agents that began together must not end together for ever: each waits up to this much less.
+# Nothing reports that the disk is full either.
+_CHECK_EVERY: Final = 1.0
+# Agents that started together must not poll together for ever: each poll waits up to this share less.
 _SPREAD: Final = 0.25
-# A server that sends all its agents home at once is stopping: they must not all ask the next one at once.
+# A server that answers all polls at once is stopping: the agents must not all poll the next one at once.
 _LONGEST_PAUSE: Final = 1.0
+
+
+class ReportQueue(Protocol):
+    @property
+    def busy(self) -> bool:
+        """Whether requests are sent, or about to be, that can carry a poll."""
 
 
 class Poller:
@@ -55,32 +60,32 @@ class Poller:
         runner: Runner,
         *,
         on_commands: Callable[[Sequence[Command]], None],
-        reports_go: Callable[[], bool] = lambda: False,
+        reports: ReportQueue | None = None,
         timers: Timers,
         rng: random.Random,
-        look_every: float = _LOOK_EVERY,
+        check_every: float = _CHECK_EVERY,
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
         self._gateway = gateway
         self._session = session
         self._runner = runner
         self._on_commands = on_commands
-        self._reports_go = reports_go
+        self._reports = reports
         self._clock = timers.clock
         self._random_bytes = random_bytes
         self._rng = rng
-        self._look_every = look_every
+        self._check_every = check_every
         self._backoff = Backoff(rng)
         self._unanswered: Poll | None = None
-        # The request that was broken off: somebody may have answered it in that very moment, so it is asked
-        # again until an answer comes.
-        self._broken_off: UUID | None = None
-        # Asked along with reports, and no answer came.
+        # The id of a cancelled poll. A server may have answered it at that moment, so it is repeated until an
+        # answer arrives.
+        self._cancelled: UUID | None = None
+        # Polls that reports carried and that were not answered.
         self._lost: list[Poll] = []
-        self._nudge = asyncio.Event()
+        self._changed = asyncio.Event()
         self._stopping = False
         self._loop = Loop(self.name, self.run_once, timers=timers, rng=rng, every=_EVERY)
-        runner.on_slot_free(self._nudge.set)
+        runner.on_slot_free(self._changed.set)
 
     async def start(self) -> None:
         self._stopping = False
@@ -88,16 +93,16 @@ class Poller:
 
     async def stop(self) -> None:
         self._stopping = True
-        self._nudge.set()
+        self._changed.set()
         await self._loop.stop()
 
     async def run_once(self) -> int:
-        request = self._unanswered or (self._lost.pop() if self._lost else await self._compose())
-        # Whatever becomes of it: asked a second time, it says so.
+        request = self._unanswered or (self._lost.pop() if self._lost else await self._next_poll())
+        # If the poll has to be sent a second time, it is marked as repeated.
         self._unanswered = structs.replace(request, repeated=True)
-        asked_at = self._clock.boottime()
+        sent_at = self._clock.boottime()
         try:
-            answer = await self._ask(request)
+            answer = await self._poll(request)
         except HetuflowError as error:
             await self._recover(error)
             return 0
@@ -105,30 +110,30 @@ class Poller:
         self._backoff.succeed()
         if answer is None:
             if request.free_slots:
-                self._broken_off = request.request_id
+                self._cancelled = request.request_id
             return 1
-        if request.request_id == self._broken_off:
-            self._broken_off = None
-        self._obey(answer)
+        if request.request_id == self._cancelled:
+            self._cancelled = None
+        self._apply(answer)
         if not (answer.cancels or answer.assignments or answer.commands):
-            await self._pause_if_sent_home(request, self._clock.boottime() - asked_at)
+            await self._pause_if_early(request, self._clock.boottime() - sent_at)
         return 1
 
-    def ask_along(self) -> Poll | None:
-        """What reports that are about to go should ask, if anything."""
+    def attached_poll(self) -> Poll | None:
+        """The poll for a request with reports that is about to be sent; None if no work is wanted."""
         wanted = self._runner.wanted()
         if self._stopping or wanted == 0:
             return None
         self._runner.expected += wanted
-        return self._question(wanted, wait_ms=0)
+        return self._compose(wanted, wait_ms=0)
 
-    def hear_along(self, asked: Poll, answer: Polled | None) -> None:
-        self._runner.expected -= asked.free_slots
+    def on_attached_answer(self, poll: Poll, answer: Polled | None) -> None:
+        self._runner.expected -= poll.free_slots
         if answer is not None:
-            self._obey(answer)
+            self._apply(answer)
         else:
-            self._lost.append(structs.replace(asked, repeated=True))
-            self._nudge.set()
+            self._lost.append(structs.replace(poll, repeated=True))
+            self._changed.set()
 
     def ends_per_second(self) -> float:
         return self._runner.ends_per_second()
@@ -137,14 +142,15 @@ class Poller:
         return self._runner.under_way
 
     def note_idle(self) -> None:
-        self._nudge.set()
+        self._changed.set()
 
-    def _obey(self, answer: Polled) -> None:
+    def _apply(self, answer: Polled) -> None:
         self._runner.cancel(answer.cancels)
         self._runner.accept(answer.assignments)
-        self._on_commands(answer.commands)
+        if answer.commands:
+            self._on_commands(answer.commands)
 
-    async def _pause_if_sent_home(self, request: Poll, waited: float) -> None:
+    async def _pause_if_early(self, request: Poll, waited: float) -> None:
         if waited < request.wait_ms / 2000:
             await self._wait(self._rng.uniform(0.0, _LONGEST_PAUSE), lambda: False)
 
@@ -152,17 +158,21 @@ class Poller:
         wanted = self._session.poll_wait_ms
         return min(wanted, _BLOCKED_MS) if self._runner.blocked() else wanted
 
-    async def _compose(self) -> Poll:
-        if not self._may_ask_for_work():
-            await self._wait(_SLOT_PATIENCE, self._may_ask_for_work)
+    async def _next_poll(self) -> Poll:
+        if not self._may_poll_for_work():
+            await self._wait(_SLOT_PATIENCE, self._may_poll_for_work)
         wait_ms = int(self._longest_wait_ms() * (1 - self._rng.uniform(0.0, _SPREAD)))
-        return self._question(self._runner.wanted(), wait_ms, again=self._broken_off)
+        return self._compose(self._runner.wanted(), wait_ms, again=self._cancelled)
 
-    def _may_ask_for_work(self) -> bool:
-        return bool(self._lost) or (self._runner.wanted() > 0 and not self._reports_go())
+    def _may_poll_for_work(self) -> bool:
+        return bool(self._lost) or (self._runner.wanted() > 0 and not self._reporting())
 
-    def _question(self, wanted: int, wait_ms: int, again: UUID | None = None) -> Poll:
-        question = Poll(
+    def _reporting(self) -> bool:
+        """Whether reports are sent, or about to be: they carry a poll."""
+        return self._reports is not None and (self._reports.busy or self._runner.recording)
+
+    def _compose(self, wanted: int, wait_ms: int, again: UUID | None = None) -> Poll:
+        poll = Poll(
             session_id=self._session.session_id,
             request_id=again or new_id(self._clock.now(), self._random_bytes(10)),
             repeated=again is not None,
@@ -172,65 +182,63 @@ class Poller:
             wait_ms=wait_ms,
         )
         if wanted > self._runner.free_slots():
-            # What is taken ahead has to wait for a slot: nothing that is to begin at a later instant.
-            question = structs.replace(question, prefetch_ms=0)
-        return question
+            # Work that is claimed ahead waits for a slot: it must not be work that is due at a later instant.
+            poll = structs.replace(poll, prefetch_ms=0)
+        return poll
 
-    async def _ask(self, request: Poll) -> Polled | None:
-        """The answer; None when the question was broken off."""
+    async def _poll(self, request: Poll) -> Polled | None:
+        """The answer; None if the poll was cancelled."""
         self._runner.expected += request.free_slots
         try:
-            return await self._ask_for(request)
+            return await self._poll_unless_pointless(request)
         finally:
             self._runner.expected -= request.free_slots
 
-    async def _ask_for(self, request: Poll) -> Polled | None:
-        asking = asyncio.create_task(self._gateway.poll(request), name="poll")
-        asking.add_done_callback(lambda _: self._nudge.set())
+    async def _poll_unless_pointless(self, request: Poll) -> Polled | None:
+        polling = asyncio.create_task(self._gateway.poll(request), name="poll")
+        polling.add_done_callback(lambda _: self._changed.set())
         try:
-            while not asking.done() and not self._pointless(request):
-                self._nudge.clear()
-                # Nobody tells when the disk is full.
+            while not polling.done() and not self._is_pointless(request):
+                self._changed.clear()
+                # Nothing reports that the disk is full.
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._look_every if request.free_slots else None):
-                        await self._nudge.wait()
+                    async with asyncio.timeout(self._check_every if request.free_slots else None):
+                        await self._changed.wait()
         finally:
-            if not asking.done():
-                asking.cancel()
-                await asyncio.wait({asking})
-        return None if asking.cancelled() else asking.result()
+            if not polling.done():
+                polling.cancel()
+                await asyncio.wait({polling})
+        return None if polling.cancelled() else polling.result()
 
-    def _pointless(self, request: Poll) -> bool:
+    def _is_pointless(self, request: Poll) -> bool:
         if request.wait_ms == 0 and not self._stopping:
-            return False  # its answer is on its way, with what nobody else will be given
+            return False  # the answer arrives soon, and its assignments go to no other agent
         if self._stopping or self._lost:
             return True
         if request.free_slots == 0:
-            return self._runner.free_slots() > 0 and not self._reports_go()
+            return self._runner.free_slots() > 0 and not self._reporting()
         if self._runner.blocked():
-            return True  # what was asked for could not be done
-        # With more of something free there may be work for us that nobody would give us now.
-        said = request.free_resources
-        if said is not None and lacking(self._runner.free_resources(), said) is not None:
+            return True  # the agent could not run the work
+        # With more free resources there may be work that the server does not assign to this poll.
+        named = request.free_resources
+        if named is not None and lacking(self._runner.free_resources(), named) is not None:
             return True
-        # Or without a neighbour that it did not want.
-        there = self._runner.running_jobs()
-        return any(one not in there for one in request.running)
+        # The same is true when a job has ended that other work must not run next to.
+        running = self._runner.running_jobs()
+        return any(job not in running for job in request.running)
 
     async def _recover(self, error: HetuflowError) -> None:
         if not isinstance(error, Unanswered):
-            # It was answered, though not as hoped: asking the same again would not be the same question lost.
+            # The server answered with an error, so the next poll is a new one, not a repeated one.
             self._unanswered = None
-        wait = self._backoff.fail(error.retry_after if isinstance(error, Unanswered) else None)
-        if not isinstance(error, Conflict):  # then the process is about to end, and that is told elsewhere
-            log.warning(
-                "Asking for work failed and is tried again.", error=error.message, wait=round(wait, 2)
-            )
+        wait = self._backoff.fail(error)
+        if not isinstance(error, Conflict):  # after a conflict the process ends, which is logged elsewhere
+            log.warning("poll failed, retrying", error=error.message, wait=round(wait, 2))
         await self._wait(wait, lambda: False)
 
     async def _wait(self, seconds: float, enough: Callable[[], bool]) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not self._stopping and not enough():
-                    self._nudge.clear()
-                    await self._nudge.wait()
+                    self._changed.clear()
+                    await self._changed.wait()

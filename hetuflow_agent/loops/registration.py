@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import structlog
 
 from hetuflow_agent.attempt.claims import Claims
-from hetuflow_agent.gateway import Gateway, Session, Unanswered
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Gateway, Session, Unanswered
 from hetuflow_agent.live_settings import LiveSettings
 from hetuflow_agent.settings import HostSettings
 from hetuflow_core import __version__
@@ -119,7 +118,7 @@ class Registration:
     def _wait_after(self, error: HetuflowError) -> float:
         """Seconds until the next try; raises what trying again cannot change."""
         if isinstance(error, Unanswered):
-            wait = self._backoff.fail(error.retry_after)
+            wait = self._backoff.fail(error)
             log.warning("Not registered yet and trying again.", error=error.message, wait=round(wait, 2))
             return wait
         raise error

@@ -1,1 +1,1 @@
-"""The agent's side of the keeper: commands are handed over here, and come back as exits."""
+"""The agent's side of the keeper: sends commands and receives their exits."""

@@ -1,4 +1,7 @@
-"""The connection to the keeper: finds it running or starts it; replaces an idle one of another version."""
+"""The connection to the keeper: connects to a running keeper or starts one.
+
+An idle keeper of another version is replaced.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from hetuflow_core.errors import HostBlocked
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
 
 _PROGRAM: Final = Path(wire.__file__).with_name("__main__.py")
-# A new keeper first ends what one that was killed has left.
+# A new keeper first ends the processes that a killed one has left.
 _START_SECONDS: Final = 30.0
 _HELLO_SECONDS: Final = 10.0
 _RENEW_SECONDS: Final = 1.0
@@ -44,16 +47,16 @@ class Greeting:
     protocol: int
     boot_id: str
     running: int
-    # Whether tasks are in a control group of the keeper's, and which limits that can set.
+    # Whether tasks run in a control group of the keeper, and which limits the group can set.
     cgroup: bool
     controllers: tuple[str, ...]
-    # Whether it lets those wait for which there is no slot.
+    # Whether commands may wait at the keeper until there is a slot.
     lines_up: bool
-    # Whether it knows logs that lose their beginning while they grow.
+    # Whether the keeper knows rolling logs, whose beginning is freed while they grow.
     rolls: bool
-    # Whether it lets a task use as many CPUs as it asks for, where no control group says how much of them.
+    # Whether the keeper limits a task to a number of CPUs where there are no control groups.
     pins: bool
-    # Of everything the keeper knows, by key.
+    # The states of all commands that the keeper knows, by key.
     states: dict[str, wire.Message]
 
 
@@ -78,12 +81,12 @@ class KeeperLink:
         return self._streams is not None
 
     async def connect(self) -> Greeting:
-        """Meet the keeper; raises HostBlocked when there is none to be had."""
+        """Connect to a keeper, starting one if needed; raises HostBlocked if that fails."""
         for _ in range(_TRIES):
-            greeting = await self._meet()
+            greeting = await self._greet()
             if greeting is None:
                 await asyncio.to_thread(self._launch)
-                greeting = await self._meet()
+                greeting = await self._greet()
             if greeting is None:
                 await asyncio.sleep(_PAUSE)
             elif greeting.version == self._version or not await self._replace(greeting):
@@ -97,7 +100,7 @@ class KeeperLink:
             self._streams[1].write(packed(messages))
 
     async def receive(self) -> list[wire.Message] | None:
-        """The next messages; None when the keeper has gone."""
+        """The next messages; None if the connection is closed."""
         if self._streams is None:
             return None
         try:
@@ -106,7 +109,7 @@ class KeeperLink:
         except (OSError, wire.Garbled):
             return None
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         streams, self._streams = self._streams, None
         if streams is not None:
             streams[1].close()
@@ -114,21 +117,21 @@ class KeeperLink:
                 await streams[1].wait_closed()
 
     async def close(self) -> None:
-        """Leave the keeper to itself; it goes when nothing runs."""
-        await self.hang_up()
+        """Disconnect; the keeper exits by itself when nothing runs."""
+        await self.disconnect()
         with self._renewal_lock:
             self._close_renewal()
         popen, self._popen = self._popen, None
         if popen is not None:
             with suppress(subprocess.TimeoutExpired):
                 await asyncio.to_thread(popen.wait, _LAST_WAIT)
-            # It may live on without us; subprocess would complain that nobody waited for it.
+            # The keeper may outlive the agent. Without this, subprocess warns that nothing waited for it.
             popen.returncode = popen.returncode or 0
 
     def renew(self, sent_at: float, stop: Sequence[str]) -> None:
-        """Pass on when the last heartbeat that succeeded was sent, and what it did not renew.
+        """Pass on when the last successful heartbeat was sent, and what it did not renew.
 
-        From any thread and on a connection of its own: a busy event loop must not cost a lease.
+        From any thread, over a separate connection: a busy event loop must not let a lease expire.
         """
         frame = wire.pack([{"op": "renew", "sent_at": sent_at, "stop": list(stop)}])
         with self._renewal_lock:
@@ -140,13 +143,13 @@ class KeeperLink:
                 except OSError as error:
                     self._close_renewal()
                     if last:
-                        log.warning("A lease could not be renewed at the keeper.", error=str(error))
+                        log.warning("leases not renewed at the keeper", error=str(error))
                 else:
                     return
 
-    async def _meet(self) -> Greeting | None:
-        """None when nobody answers."""
-        await self.hang_up()
+    async def _greet(self) -> Greeting | None:
+        """Connect and exchange hello; None if no keeper answers."""
+        await self.disconnect()
         try:
             with wire.SocketPath(self._folder) as address:
                 self._streams = await asyncio.open_unix_connection(address)
@@ -154,15 +157,15 @@ class KeeperLink:
             return None
         self._unpacker = wire.Unpacker(_unpack)
         self.send([{"op": "hello", "session": self._session, "protocol": wire.PROTOCOL}])
-        heard: list[wire.Message] | None = []
+        received: list[wire.Message] | None = []
         with suppress(TimeoutError):
             async with asyncio.timeout(_HELLO_SECONDS):
-                while heard is not None and not heard:
-                    heard = await self.receive()
-        if not heard or heard[0]["op"] != "hello":
-            await self.hang_up()
+                while received is not None and not received:
+                    received = await self.receive()
+        if not received or received[0]["op"] != "hello":
+            await self.disconnect()
             return None
-        hello, *states = heard
+        hello, *states = received
         return Greeting(
             hello["pid"],
             hello["version"],
@@ -178,7 +181,7 @@ class KeeperLink:
         )
 
     async def _replace(self, greeting: Greeting) -> bool:
-        """Whether the keeper made room; one of our protocol that still runs something is kept."""
+        """Replace a keeper of another version; False for a busy one of the same protocol, which is kept."""
         if greeting.running:
             if greeting.protocol != wire.PROTOCOL:
                 raise HostBlocked(
@@ -186,15 +189,13 @@ class KeeperLink:
                     f"{greeting.running} tasks: start that version's agent, or wait until they have ended."
                 )
             return False
-        log.info(
-            "Replacing an idle keeper of another version.", keeper=greeting.pid, version=greeting.version
-        )
+        log.info("replacing an idle keeper of another version", keeper=greeting.pid, version=greeting.version)
         self.send([{"op": "quit"}])
         with suppress(TimeoutError):
             async with asyncio.timeout(_HELLO_SECONDS):
                 while await self.receive() is not None:
                     pass
-        await self.hang_up()
+        await self.disconnect()
         return True
 
     def _launch(self) -> None:
@@ -215,7 +216,7 @@ class KeeperLink:
             raise HostBlocked(f"The keeper process cannot be started ({error}).") from error
         if self._popen.stdout is not None:
             with self._popen.stdout as stdout:
-                stdout.readline()  # READY, or nothing when it ended at once; meeting it tells which
+                stdout.readline()  # READY, or nothing if the keeper exited; the next greeting shows which
 
     def _open_log(self) -> BinaryIO:
         path = self._folder / wire.LOG_NAME
@@ -243,21 +244,21 @@ class KeeperLink:
 
 
 def packed(messages: Sequence[wire.Message | Command]) -> bytes:
-    """As the keeper would, at a fraction of the cost."""
+    """Encode like the keeper does, at a fraction of the cost."""
     try:
         return wire.framed(msgspec.json.encode(messages, enc_hook=_plain))
-    except UnicodeEncodeError:  # half of a character, out of a path or a variable
+    except UnicodeEncodeError:  # a lone surrogate from a path or a variable
         return wire.pack(msgspec.to_builtins(messages, enc_hook=_plain))
 
 
 def _plain(part: object) -> str | dict[object, object]:
-    """What executors may have put into a command that JSON has no word for."""
+    """Convert types that executors may use in a command and JSON does not have."""
     return dict(part) if isinstance(part, Mapping) else str(part)
 
 
 def _unpack(body: bytes) -> Any:
-    """The same the other way; raises ValueError."""
+    """Decode a message of the keeper; raises ValueError."""
     try:
         return msgspec.json.decode(body)
-    except msgspec.DecodeError:  # half of a character, or garbage
+    except msgspec.DecodeError:  # a lone surrogate, or not JSON
         return json.loads(body)

@@ -1,7 +1,7 @@
-"""All commands of this agent that the keeper has.
+"""All commands that this agent has at its keeper.
 
-When the keeper dies the next one knows from the journal what the first one ran, has ended it, and tells it as
-lost; what the first one never heard of is told again.
+When a keeper dies, the next one reads in the journal what the first one ran, has ended those processes and
+reports them as lost. The agent sends commands again that the first keeper never received.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ import structlog
 
 from hetuflow_agent.keeper.task import OVER, Phase
 from hetuflow_agent.keeper.wire import Message
-from hetuflow_agent.processes.command import Command, Exit, Instant, exit_of, instant_of
+from hetuflow_agent.processes.command import Command, Exit, Failure, Instant
 from hetuflow_agent.processes.keeper_link import KeeperLink
-from hetuflow_agent.processes.recalls import Recalls
 from hetuflow_core.errors import HostBlocked
 from hetuflow_core.messages import LimitMeans
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.keeper")
 
-# Taken ahead it should be its turn within a part of this; another agent may have a slot.
-TURN_PATIENCE: Final = 0.5
-# What is to be forgotten waits for company: to hear of one costs the keeper as much as to hear of many.
+# Work that was claimed ahead should get a slot within a fraction of this; another agent may have one.
+SLOT_PATIENCE: Final = 0.5
+# Keys to forget are sent together: one message costs the keeper as much for one key as for many.
 _FORGET_WITHIN: Final = 0.1
 _MANY_TO_FORGET: Final = 64
-_REVIVE_EVERY: Final = 2.0
-_GOODBYE: Final = 15.0
+_RECONNECT_EVERY: Final = 2.0
+_QUIT_SECONDS: Final = 15.0
 _LAST_GRACE: Final = 2.0
 _UNWANTED: Final = "unwanted"
 
@@ -46,43 +45,75 @@ class Child:
         self.running = False
         self.started: Instant | None = None
         self.ended: Instant | None = None
-        # What the keeper was asked, until it has answered.
+        # The request to the keeper, until the keeper has answered it.
         self.request = request
-        # Called when the keeper has said something of it.
+        # Called when the keeper has reported a state.
         self.on_news: Callable[[], None] = lambda: None
         self.exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         self._processes = processes
 
     async def wait(self) -> Exit:
-        """How it ended; any number may wait."""
+        """How the command ended; several callers may wait."""
         return await asyncio.shield(self.exit)
 
     def stop(self, grace: float, why: str) -> None:
-        """TERM to its group, up to `grace` seconds, then KILL of everything it started."""
-        self._processes.say({"op": "stop", "key": self.name, "grace": grace, "why": why})
+        """Send TERM to the process group, wait up to `grace` seconds, then KILL everything it started."""
+        self._processes.send({"op": "stop", "key": self.name, "grace": grace, "why": why})
 
     def recall(self) -> None:
-        """Have it back, unless it has begun; then it goes on."""
+        """Take the command back if it has not begun; otherwise it continues."""
         if not self.running and not self.exit.done():
-            self._processes.say({"op": "recall", "keys": [self.name]})
+            self._processes.send({"op": "recall", "keys": [self.name]})
 
-    def hear(self, state: Message, boot_id: str) -> None:
-        """Apply what the keeper says."""
+    def apply(self, state: Message, boot_id: str) -> None:
+        """Apply a state that the keeper has reported."""
         phase = state["phase"]
         self.request = None
         self.pid = state["pid"]
         self.running = phase == Phase.RUNNING
-        self.started = instant_of(state, "started", boot_id)
-        self.ended = instant_of(state, "ended", boot_id)
+        self.started = _instant(state, "started", boot_id)
+        self.ended = _instant(state, "ended", boot_id)
         if phase in OVER and not self.exit.done():
             self.exit.set_result(exit_of(state))
         self.on_news()
 
-    def lose(self, why: str) -> None:
+    def mark_lost(self, reason: str) -> None:
         self.running = False
         if not self.exit.done():
-            self.exit.set_result(Exit(lost=why))
+            self.exit.set_result(Exit(lost=reason))
         self.on_news()
+
+
+class Recalls:
+    """Takes back commands that wait too long for a slot at the keeper.
+
+    All have the same patience, so they expire in the order in which they came, and one timer serves all.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        # Per key: when to take the command back, and how.
+        self._waiting: dict[str, tuple[float, Callable[[], None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def expect(self, key: str, recall: Callable[[], None]) -> None:
+        """Call `recall` when the patience is over, unless the command is settled before."""
+        loop = asyncio.get_running_loop()
+        self._waiting[key] = (loop.time() + self._patience, recall)
+        if self._timer is None:
+            self._timer = loop.call_later(self._patience, self._expire)
+
+    def settle(self, key: str) -> None:
+        self._waiting.pop(key, None)
+
+    def _expire(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for key, (at, recall) in list(self._waiting.items()):
+            if at > loop.time():
+                self._timer = loop.call_at(at, self._expire)
+                return
+            del self._waiting[key]
+            recall()
 
 
 class Processes:
@@ -99,26 +130,26 @@ class Processes:
     ) -> None:
         self._link = KeeperLink(folder, session=session, version=version, cgroups=cgroups)
         self._version = version
-        # Whether the keeper is of another version, and has been busy since we met.
+        # Whether the keeper is of another version, and was busy when this agent connected to it.
         self._outdated = False
         self.end_on_stop = end_on_stop
-        self.recalls = Recalls(TURN_PATIENCE)
+        self._recalls = Recalls(SLOT_PATIENCE)
         self._children: dict[str, Child] = {}
-        # Known to the keeper since before we came, and nobody's yet.
+        # States of commands that an earlier process of this agent started and nothing has adopted yet.
         self._unclaimed: dict[str, Message] = {}
         self._boot_id = ""
         self._outgoing: list[Message | Command] = []
-        # What the keeper need not remember, as soon as it is told anything else, or in a moment.
+        # Keys that the keeper may forget. They are sent with the next message, or after a short delay.
         self._forgotten: list[str] = []
-        self._forgetting: asyncio.TimerHandle | None = None
+        self._forget_timer: asyncio.TimerHandle | None = None
         self._flush_planned = False
-        self._listening: asyncio.Task[None] | None = None
+        self._receiver: asyncio.Task[None] | None = None
         self._stopping = False
         self.keeper_pid: int | None = None
-        # Whether the kernel knows what belongs to the keeper.
+        # Whether the keeper runs in a control group of its own.
         self.in_group = False
-        # Whether it lets commands wait for which there is no slot.
-        self.lines_up = False
+        # Whether the keeper lets commands wait until there is a slot for them.
+        self.queues_commands = False
         self._rolls = False
         self._slots: int | None = None
         self.limit_means = LimitMeans()
@@ -130,48 +161,53 @@ class Processes:
     async def start(self) -> None:
         self._stopping = False
         await self._connect()
-        self._listening = asyncio.create_task(self._listen(), name="listen to the keeper")
+        self._receiver = asyncio.create_task(self._receive(), name="receive from the keeper")
 
     async def stop(self) -> None:
-        """The keeper goes when nothing runs any more; or now, if everything is to end with us."""
+        """Disconnect. The keeper exits when nothing runs any more, or now if all work ends with the agent."""
         self._stopping = True
         if self.end_on_stop:
-            self.say({"op": "quit", "now": True, "grace": _LAST_GRACE})
+            self.send({"op": "quit", "now": True, "grace": _LAST_GRACE})
         self._flush()
-        listening = self._listening
-        if listening is not None:
+        receiver = self._receiver
+        if receiver is not None:
             if self.end_on_stop:
-                await asyncio.wait({listening}, timeout=_GOODBYE)
-            listening.cancel()
-            await asyncio.wait({listening})
+                await asyncio.wait({receiver}, timeout=_QUIT_SECONDS)
+            receiver.cancel()
+            await asyncio.wait({receiver})
         await self._link.close()
 
     def set_slots(self, count: int) -> None:
-        """So many of the commands that are counted run at once."""
+        """How many of the counted commands run at the same time."""
         self._slots = count
-        if self.lines_up:
-            self.say({"op": "slots", "count": count})
+        if self.queues_commands:
+            self.send({"op": "slots", "count": count})
 
-    def spawn(self, command: Command) -> Child:
-        """Hand it over; what comes of it is told by the child."""
+    def spawn(self, command: Command, *, recallable: bool = False) -> Child:
+        """Send the command to the keeper; the child reports what becomes of it.
+
+        `recallable`: take the command back if it has not begun within `SLOT_PATIENCE`.
+        """
         request = command if self._rolls else command.for_a_keeper_without_rolling_logs()
         child = Child(command.key, self, request)
         self._children[child.name] = child
-        self.say(request)
+        self.send(request)
+        if recallable:
+            self._recalls.expect(child.name, child.recall)
         return child
 
     def adopt(self, key: UUID) -> Child | None:
-        """What the keeper has under this key since before we came; None when it has never heard of it."""
+        """The command that an earlier process of this agent gave the keeper; None if the keeper has none."""
         state = self._unclaimed.pop(str(key), None)
         if state is None:
             return None
         child = Child(key, self)
         self._children[child.name] = child
-        child.hear(state, self._boot_id)
+        child.apply(state, self._boot_id)
         return child
 
     def abandon_unclaimed(self) -> int:
-        """End and forget what the keeper has and nobody has adopted; how many that were."""
+        """End and forget the commands that nothing has adopted; return their number."""
         keys = [UUID(key) for key in self._unclaimed]
         for key in keys:
             child = self.adopt(key)
@@ -184,24 +220,25 @@ class Processes:
         self.forget(key)
 
     def forget(self, key: UUID) -> None:
-        """Its end is on record here; the keeper need not remember it."""
+        """The end is recorded by the agent, so the keeper may forget the command."""
         name = str(key)
         self._children.pop(name, None)
+        self._recalls.settle(name)
         self._forgotten.append(name)
         if self._outdated and not self._children:
-            # It ends if nothing came meanwhile, and the next one is of our version.
-            self.say({"op": "quit"})
+            # The keeper exits unless it got another command, and the next keeper is of the agent's version.
+            self.send({"op": "quit"})
         elif len(self._forgotten) >= _MANY_TO_FORGET:
             self._plan_flush()
-        elif self._forgetting is None:
-            self._forgetting = asyncio.get_running_loop().call_later(_FORGET_WITHIN, self._flush)
+        elif self._forget_timer is None:
+            self._forget_timer = asyncio.get_running_loop().call_later(_FORGET_WITHIN, self._flush)
 
     def renew(self, sent_at: float, *, stop: Sequence[UUID]) -> None:
         """Pass on when the last successful heartbeat was sent, and what it did not renew; from any thread."""
         self._link.renew(sent_at, [str(key) for key in stop])
 
-    def say(self, message: Message | Command) -> None:
-        """Have it sent, together with what else is said in this round of the event loop."""
+    def send(self, message: Message | Command) -> None:
+        """Send the message with all others of this iteration of the event loop."""
         self._outgoing.append(message)
         self._plan_flush()
 
@@ -212,9 +249,9 @@ class Processes:
 
     def _flush(self) -> None:
         self._flush_planned = False
-        if self._forgetting is not None:
-            self._forgetting.cancel()
-            self._forgetting = None
+        if self._forget_timer is not None:
+            self._forget_timer.cancel()
+            self._forget_timer = None
         if not self._link.connected:
             return
         messages, self._outgoing = self._outgoing, []
@@ -230,7 +267,7 @@ class Processes:
         self._outdated = greeting.version != self._version
         self._unclaimed = greeting.states
         self.in_group = greeting.cgroup
-        self.lines_up = greeting.lines_up
+        self.queues_commands = greeting.lines_up
         self._rolls = greeting.rolls
         if self._slots is not None:
             self.set_slots(self._slots)
@@ -242,59 +279,87 @@ class Processes:
             "Connected to the keeper.",
             keeper=greeting.pid,
             running=greeting.running,
-            # Without a group what a killed keeper leaves is searched for, as far as it can be found.
+            # Without a control group the processes of a killed keeper are found by their environment only.
             found_by="cgroup" if greeting.cgroup else "environment",
             memory_by=self.limit_means.memory,
             cpu_by=self.limit_means.cpu,
         )
 
-    async def _listen(self) -> None:
+    async def _receive(self) -> None:
         while True:
             messages = await self._link.receive()
             if messages is not None:
-                self._hear(messages)
+                self._apply(messages)
             elif self._stopping:
                 return
             elif self._outdated and not self._children:
-                log.info("The keeper of another version has gone, being idle.", keeper=self.keeper_pid)
-                await self._revive()
+                log.info("idle keeper of another version exited, starting a new one", keeper=self.keeper_pid)
+                await self._reconnect()
             else:
-                log.error("The keeper has gone; another one is started.", keeper=self.keeper_pid)
-                await self._revive()
+                log.error("keeper exited unexpectedly, starting a new one", keeper=self.keeper_pid)
+                await self._reconnect()
 
-    def _hear(self, messages: Sequence[Message]) -> None:
+    def _apply(self, messages: Sequence[Message]) -> None:
         for message in messages:
             if message["op"] != "state":
                 continue
             child = self._children.get(message["key"])
             if child is not None:
-                child.hear(message, self._boot_id)
+                child.apply(message, self._boot_id)
             elif message["key"] in self._unclaimed:
-                # Nobody has adopted it yet, and whoever does must not take it for what it was.
+                # Whatever adopts the command later needs its newest state.
                 self._unclaimed[message["key"]] = message
 
-    async def _revive(self) -> None:
-        """Connect again and settle what became of everything; tries until it works."""
-        await self._link.hang_up()
-        # Requests are told again from what children remember; a stop of what was killed is moot.
+    async def _reconnect(self) -> None:
+        """Connect to a new keeper, retrying until that works, and resolve the state of every command."""
+        await self._link.disconnect()
+        # Children keep their unanswered requests. A stop is obsolete: the next keeper ends all processes.
         self._outgoing.clear()
         while not self._stopping:
             try:
                 await self._connect()
             except HostBlocked as error:
-                log.error("There is no keeper and no work is taken.", error=error.message)  # noqa: TRY400  the traceback adds nothing
-                await asyncio.sleep(_REVIVE_EVERY)
+                log.error("no keeper available, taking no work", error=error.message)  # noqa: TRY400  the traceback adds nothing
+                await asyncio.sleep(_RECONNECT_EVERY)
             else:
-                self._settle()
+                self._resolve_children()
                 return
 
-    def _settle(self) -> None:
+    def _resolve_children(self) -> None:
         for key, child in list(self._children.items()):
             state = self._unclaimed.pop(key, None)
             if state is not None:
-                child.hear(state, self._boot_id)
+                child.apply(state, self._boot_id)
             elif child.request is not None:
-                self.say(child.request)  # it never arrived
+                self.send(child.request)  # the former keeper never received it
             else:
-                child.lose("keeper_lost")
+                child.mark_lost("keeper_lost")
         self.abandon_unclaimed()
+
+
+def _instant(state: Message, name: str, boot_id: str) -> Instant | None:
+    wall = state.get(f"{name}_wall")
+    if wall is None:
+        return None
+    return Instant(state[f"{name}_at"] if state["boot_id"] == boot_id else None, wall)
+
+
+def exit_of(state: Message) -> Exit:
+    """The exit of a command that is over."""
+    match state["phase"]:
+        case Phase.FAILED:
+            return Exit(failure=Failure(state["what"], state["error"]), started=False)
+        case Phase.LOST:
+            return Exit(lost=state["reason"])
+    return Exit(
+        exit_code=state.get("exit_code"),
+        signal=state.get("signal"),
+        why=state["why"],
+        started=state.get("started", True),
+        cpu_seconds=state.get("cpu_seconds"),
+        memory_peak=state.get("memory_peak"),
+        read_bytes=state.get("read_bytes"),
+        written_bytes=state.get("written_bytes"),
+        oom=state.get("oom", False),
+        no_process_left=state.get("deserted", False),
+    )

@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from hetuflow_agent.keeper.time_slices import slice_of
+from hetuflow_agent.keeper.limits import slice_of
 from hetuflow_core.errors import Conflict
 from hetuflow_core.runtime.exit_codes import ExitCode
 from tests.e2e.conftest import System

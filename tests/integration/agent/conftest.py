@@ -142,7 +142,7 @@ async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
         spares=spares,
         outbox=outbox,
         claims=claims,
-        desk=desk,
+        reporter=desk,
         shipper=shipper,
         executors=load_executors(ExecutorHost(host_settings(tmp_path))),
         processes=processes,

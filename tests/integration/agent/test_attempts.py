@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from hetuflow_agent.attempt import runner as runners, start
+from hetuflow_agent.attempt import attempt_steps, runner as runners
 from hetuflow_agent.attempt.runner import OnStop
 from hetuflow_agent.attempt.secrets import TaskSecrets
 from hetuflow_agent.gateway import Session
@@ -336,15 +336,15 @@ async def test_the_log_of_a_daemon_rolls(bench: Bench, monkeypatch: pytest.Monke
     handed: list[tuple[bool, int | None]] = []
     spawn = bench.processes.spawn
 
-    def note(command: Command) -> Child:
+    def note(command: Command, *, recallable: bool) -> Child:
         handed.append((command.rolling, command.output_limit))
-        return spawn(command)
+        return spawn(command, recallable=recallable)
 
     monkeypatch.setattr(bench.processes, "spawn", note)
     bench.runner._dependencies = replace(bench.dependencies, output_limit=100_000)
     await finish_of(bench, assignment_of(["true"], slot=0))
     await finish_of(bench, assignment_of(["true"]))
-    monkeypatch.setattr(start, "gives_room_back", lambda _: False)
+    monkeypatch.setattr(attempt_steps, "gives_room_back", lambda _: False)
     await finish_of(bench, assignment_of(["true"], slot=0))
     await finish_of(bench, assignment_of(["true"]))
     assert handed == [(True, 100_000), (False, 100_000), (True, None), (False, 100_000)]
@@ -538,7 +538,7 @@ async def test_no_secret_is_told_beside_the_log(bench: Bench) -> None:
     finish = await finish_of(bench, telling)
     assert finish.output == {"a": ["********"], "********": 1}
     # Of its progress a heartbeat may be telling just now, though it has said nothing.
-    assert bench.dependencies.shipper.cleaned(telling.token, "hunter22") == "********"
+    assert bench.dependencies.shipper.masked(telling.token, "hunter22") == "********"
 
 
 async def test_daemons_are_not_waited_for(bench: Bench) -> None:

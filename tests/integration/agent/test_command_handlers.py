@@ -36,7 +36,7 @@ class Household:
 
     async def obey(self, kind: CommandKind, **payload: Any) -> dict[str, Any]:
         """Do it, and what follows once the server knows."""
-        done = await self.command_handlers.deeds()[kind](payload)
+        done = await self.command_handlers.handlers()[kind](payload)
         if done.then is not None:
             done.then()
         return done.result
@@ -83,7 +83,7 @@ async def test_drained_it_takes_no_work_until_it_is_resumed(household: Household
 async def test_only_an_agent_that_is_online_takes_work(
     household: Household, status: AgentStatus, slots: int
 ) -> None:
-    household.command_handlers.obey_status(status)
+    household.command_handlers.apply_status(status)
     assert household.bench.runner.free_slots() == slots
 
 
@@ -98,7 +98,7 @@ async def test_told_to_stop_it_does_so_once_what_runs_has_ended(household: House
     await bench.desk.result_of(daemon.instance_id)
     await household.obey(CommandKind.RESUME)
     assert bench.runner.free_slots() == 0
-    household.command_handlers.obey_status(AgentStatus.ONLINE)
+    household.command_handlers.apply_status(AgentStatus.ONLINE)
     assert (bench.runner.free_slots(), household.stop_switch.requested) == (0, False)
     bench.runner.cancel([Cancel(task.instance_id, task.token)])
     await wait_until_async(lambda: household.stop_switch.requested)
@@ -114,7 +114,7 @@ async def test_told_to_stop_now_or_with_nothing_to_do_it_does_so_once_the_server
     if busy:
         bench.runner.accept([assignment_of(script=FOR_EVER)])
         await wait_until_async(lambda: all(attempt.runs for attempt in bench.runner.attempts()))
-    done = await household.command_handlers.deeds()[CommandKind.SHUTDOWN]({"now": now})
+    done = await household.command_handlers.handlers()[CommandKind.SHUTDOWN]({"now": now})
     assert done.result["stops"] == "now"
     assert not household.stop_switch.requested
     assert done.then is not None

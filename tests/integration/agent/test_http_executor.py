@@ -46,7 +46,7 @@ async def perform(directory: ClaimDirectory, options: dict[str, Any], **parts: A
     async with asyncio.timeout(30):
         end = await execution.wait()
     execution.close()
-    assert end.deserted, "its folder may be used again"
+    assert end.no_process_left, "its folder may be used again"
     return end
 
 

@@ -20,22 +20,22 @@ from uuid import UUID, uuid4
 import psutil
 import pytest
 
-from hetuflow_agent.attempt.classify import classify
+from hetuflow_agent.attempt.classify import classify, is_returned
 from hetuflow_agent.keeper import guard as guarding, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
-from hetuflow_agent.keeper.clock import HostClock
-from hetuflow_agent.keeper.descendants import look
+from hetuflow_agent.keeper.descendants import living_processes
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.leftovers import Leftover, end_leftovers, leftovers_of
+from hetuflow_agent.keeper.limits import SHORT, TimeSlices, slice_of
 from hetuflow_agent.keeper.proc import Identity, boot_id, identity_of, is_living, send, stat_of
-from hetuflow_agent.keeper.slots import IN_A_BURST, TOGETHER, PendingNews, SlotQueue
+from hetuflow_agent.keeper.service import HostClock
+from hetuflow_agent.keeper.slots import SEND_EVERY, SEND_EVERY_IN_BURST, PendingStates, SlotQueue
 from hetuflow_agent.keeper.task import Phase, Spec, Task
 from hetuflow_agent.keeper.tasks import TaskTable
-from hetuflow_agent.keeper.time_slices import SHORT, TimeSlices, slice_of
 from hetuflow_agent.processes import processes as handing_over
-from hetuflow_agent.processes.command import Command, Exit, exit_of
+from hetuflow_agent.processes.command import Command, Exit
 from hetuflow_agent.processes.keeper_link import packed
-from hetuflow_agent.processes.processes import Child, Processes
+from hetuflow_agent.processes.processes import Child, Processes, exit_of
 from hetuflow_core.messages import LimitMeans
 from hetuflow_core.states import InstanceStatus
 from tests.support.processes.processes import gone
@@ -210,7 +210,7 @@ async def test_it_is_known_whether_something_outlives_a_command(folder: Path) ->
         outlived = command(folder, f"{leaver} & until [ -s {survivor} ]; do sleep 0.01; done")
         left = await processes.spawn(outlived).exit
         try:
-            assert (alone.deserted, left.deserted) == (True, False)
+            assert (alone.no_process_left, left.no_process_left) == (True, False)
         finally:
             os.kill(int(survivor.read_text()), signal.SIGKILL)
 
@@ -251,15 +251,15 @@ async def test_only_what_has_not_begun_is_recalled(folder: Path) -> None:
         free = processes.spawn(command(folder, "exit 5"))
         assert (await free.exit).exit_code == 5, "what is not counted waits for nobody"
         # Whether or not the keeper has told us by now that it runs.
-        processes.say({"op": "recall", "keys": [str(runs.key), str(waits.key)]})
+        processes.send({"op": "recall", "keys": [str(runs.key), str(waits.key)]})
         recalled = await waits.exit
-        assert (recalled.given_back, recalled.started) == (True, False)
+        assert (is_returned(recalled), recalled.started) == (True, False)
         assert (await runs.exit).exit_code == 4
     assert not (folder / "ran").exists()
 
 
 def test_an_end_is_told_at_once_and_many_together() -> None:
-    news = PendingNews(SlotQueue())
+    news = PendingStates(SlotQueue())
     assert news.take(100.0) == []
     for key in ("short", "long", "forgotten"):
         news.note_begun(key, 100.0)
@@ -269,13 +269,13 @@ def test_an_end_is_told_at_once_and_many_together() -> None:
     news.note("other")
     assert news.take(100.002) == []
     news.drop("forgotten")
-    assert news.at == pytest.approx(100.0 + TOGETHER)
-    assert news.take(news.at) == ["other", "long"]
+    assert news.due_at == pytest.approx(100.0 + SEND_EVERY)
+    assert news.take(news.due_at) == ["other", "long"]
     assert news.take(200.0) == []
     news.note("again")
     news.note_begun("again", 200.0)
     assert news.take(200.0) == ["again"]
-    assert news.at == math.inf
+    assert news.due_at == math.inf
 
 
 def test_ends_wait_longer_for_one_another_while_others_wait_for_a_slot() -> None:
@@ -283,15 +283,15 @@ def test_ends_wait_longer_for_one_another_while_others_wait_for_a_slot() -> None
     line.resize(1)
     for key in ("first", "second"):
         line.join(key)
-    news = PendingNews(line)
+    news = PendingStates(line)
     assert line.next() == "first"
     news.note("a lone end")
     assert news.take(100.0) == ["a lone end"], "it waits for nobody"
     news.note("another")
-    assert news.at == pytest.approx(100.0 + IN_A_BURST)
+    assert news.due_at == pytest.approx(100.0 + SEND_EVERY_IN_BURST)
     line.leave("first")
     assert line.next() == "second"
-    assert news.at == pytest.approx(100.0 + TOGETHER)
+    assert news.due_at == pytest.approx(100.0 + SEND_EVERY)
 
 
 async def test_an_exit_that_no_agent_saw_is_told_to_the_next(folder: Path) -> None:
@@ -435,7 +435,7 @@ async def test_the_guard_goes_with_its_keeper_and_touches_nothing_of_the_next(
     async with agent(folder) as processes:
         pid, guard = await running(processes.spawn(task)), guard_of(pid_of(processes))
         # As it is when the next keeper was quicker: it holds the folder, and what runs is its own.
-        assert guarding.stand_in(folder, cgroups=False) == 0
+        assert guarding.end_tasks(folder, cgroups=False) == 0
         assert not gone(pid)
         processes.end_on_stop = True
     await wait_until_async(lambda: gone(guard), timeout=30)
@@ -446,7 +446,7 @@ async def test_a_killed_guard_is_no_loss_to_what_runs(folder: Path) -> None:
         guard = guard_of(pid_of(processes))
         os.kill(guard, signal.SIGKILL)
         end = await processes.spawn(command(folder, "exit 3")).wait()
-        assert (end.exit_code, end.deserted) == (3, True)
+        assert (end.exit_code, end.no_process_left) == (3, True)
 
 
 async def test_a_killed_guard_is_replaced_and_the_next_one_guards(folder: Path) -> None:
@@ -474,31 +474,31 @@ def test_guards_that_do_not_live_long_are_replaced_with_growing_pauses(
             raise OSError(errno.EAGAIN, "no more processes")
         return 4711, os.open(os.devnull, os.O_WRONLY)
 
-    monkeypatch.setattr(guarding, "_post", post)
+    monkeypatch.setattr(guarding, "_start", post)
     cgroups = Cgroups(None, folder)
     outside: list[int] = []
     monkeypatch.setattr(cgroups, "put_back", outside.append)
     guard = guarding.Guard(folder, [], cgroups)
-    guard.tend(now)
-    assert (guard.pid, guard.post_at) == (4711, None)
+    guard.start_if_due(now)
+    assert (guard.pid, guard.start_at) == (4711, None)
     assert outside == [4711], "it must not be in the group it may have to kill"
     for pause in (1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0):
-        guard.note_end(now)
-        assert (guard.pid, guard.post_at) == (None, now + pause)
-        guard.tend(now + pause - 0.1)
+        guard.note_end(9, now)
+        assert (guard.pid, guard.start_at) == (None, now + pause)
+        guard.start_if_due(now + pause - 0.1)
         assert guard.pid is None
         now += pause
-        guard.tend(now)
+        guard.start_if_due(now)
     # One that was well is replaced at once, even where no other can be started.
     now += 61.0
     works = False
-    guard.note_end(now)
+    guard.note_end(9, now)
     with pytest.raises(OSError, match="no more"):
-        guard.tend(now)
-    assert (guard.pid, guard.post_at) == (None, now + 2.0)
+        guard.start_if_due(now)
+    assert (guard.pid, guard.start_at) == (None, now + 2.0)
     works = True
     now += 2.0
-    guard.tend(now)
+    guard.start_if_due(now)
     assert len(posted) == 10
     guard.dismiss()
     guard.dismiss()
@@ -693,7 +693,7 @@ def test_what_cannot_be_written_down_is_not_started(folder: Path) -> None:
     task = command(folder, f"touch {folder}/ran")
     table.accept([Spec.read(message_of(task))])
     table.run_due(1)
-    refused = json.loads(*table.take_news())
+    refused = json.loads(*table.take_states())
     assert (refused["phase"], refused["what"], refused["pid"]) == (Phase.FAILED, "journal", None)
     verdict = classify(exit_of(refused), None)
     assert verdict is not None
@@ -775,7 +775,7 @@ def test_a_pid_given_to_somebody_else_is_left_alone() -> None:
         task = Task(
             "key", Phase.RUNNING, f"MARK={uuid4()}", boot_id(), main_gone=True, seen={stat.pid: former}
         )
-        assert look(task, set()) == []
+        assert living_processes(task, set()) == []
         send(former, signal.SIGKILL)
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.2)

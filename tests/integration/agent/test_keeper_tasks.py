@@ -17,9 +17,9 @@ import pytest
 
 from hetuflow_agent.keeper import journal as journals, slots, spawning, wire
 from hetuflow_agent.keeper.cgroups import Cgroups
-from hetuflow_agent.keeper.clock import HostClock
 from hetuflow_agent.keeper.journal import Journal
 from hetuflow_agent.keeper.proc import boot_id
+from hetuflow_agent.keeper.service import HostClock
 from hetuflow_agent.keeper.task import Phase, Spec, Task, Why
 from hetuflow_agent.keeper.tasks import TaskTable
 from tests.support.waiting import wait_until
@@ -256,17 +256,17 @@ def test_half_a_line_that_a_full_disk_has_taken_spoils_no_other(
 def test_an_end_is_written_down_though_it_is_told_later(
     keeping: Keeping, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(slots, "TOGETHER", 3600.0)
+    monkeypatch.setattr(slots, "SEND_EVERY", 3600.0)
     for number in (1, 2):
         task = keeping.begin(keeping.spec(f"exit {number}"))
         keeping.until(lambda task=task: task.over)  # type: ignore[misc]  # the one of this turn
         if number == 1:
-            assert len(keeping.table.take_news()) == 1
-    assert keeping.table.take_news() == [], "something was told just now"
+            assert len(keeping.table.take_states()) == 1
+    assert keeping.table.take_states() == [], "something was told just now"
     left = Journal(keeping.journal._path).load()
     assert [(one.phase, one.exit["exit_code"]) for one in left.values()] == [
         (Phase.ENDED, 1),
         (Phase.ENDED, 2),
     ]
     keeping.clock.ahead = 3601.0
-    assert len(keeping.table.take_news()) == 1
+    assert len(keeping.table.take_states()) == 1

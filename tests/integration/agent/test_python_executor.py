@@ -221,7 +221,7 @@ async def test_a_thread_that_cannot_be_ended_is_given_up_and_said_so(
         released.write_text("now\n")
         execution._thread.join()
     assert end.reason == "python_stuck"
-    assert not end.deserted, "it may still write into its files"
+    assert not end.no_process_left, "it may still write into its files"
     assert "process=True" in str(end.message)
     assert await execution.wait() == end
 

@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pytest
 from msgspec import structs
 
-from hetuflow_agent.attempt import watch
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier
+from hetuflow_agent.attempt import attempt_steps
+from hetuflow_agent.attempt.artifacts import ArtifactTransfer
 from hetuflow_agent.attempt.attempt import Attempt
 from hetuflow_agent.attempt.recovery import Recovery
 from hetuflow_agent.folders.workdir import ClaimDirectory
@@ -148,7 +148,7 @@ async def test_what_breaks_inside_the_agent_is_ended_too(
         await wait_until_async((tmp_path / "mark").exists)
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(watch, "_ended_briefly", ended_briefly)
+    monkeypatch.setattr(attempt_steps, "_is_brief", ended_briefly)
     python_bench.runner.accept([work])
     await wait_until_async((tmp_path / "mark").exists)
     execution = python_bench.runner.attempts()[0].execution
@@ -175,8 +175,8 @@ async def test_outputs_are_kept_of_failed_work_too_which_need_not_have_them(
     bench: Bench, code: int, status: Status, reason: str | None
 ) -> None:
     shelf: Any = Shelf()
-    carrier = ArtifactCarrier(shelf, Session(uuid4()), random.Random(1))
-    bench.runner._dependencies = replace(bench.dependencies, carrier=carrier)
+    artifacts = ArtifactTransfer(shelf, Session(uuid4()), random.Random(1))
+    bench.runner._dependencies = replace(bench.dependencies, artifacts=artifacts)
     work = assignment_of(script=f"echo x > there.txt; exit {code}")
     work = structs.replace(work, run=structs.replace(work.run, outputs=["there.txt", "missing.txt"]))
     finish = await finish_of(bench, work)

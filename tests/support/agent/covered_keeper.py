@@ -24,7 +24,7 @@ def main(config: str, *arguments: str) -> int:
     coverage.process_startup()
     # After that, or nobody would see what it defines.
     sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
-    from hetuflow_agent.keeper.service import main as keep  # noqa: PLC0415  see above
+    from hetuflow_agent.keeper.startup import main as keep  # noqa: PLC0415  see above
 
     return keep(arguments)
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hetuflow_agent.attempt import artifacts
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier, ArtifactFault, FoundFile, find_files
+from hetuflow_agent.attempt.artifacts import ArtifactFault, ArtifactTransfer, FoundFile, find_files
 from hetuflow_agent.gateway import Session
 from hetuflow_core.artifact_paths import is_pattern, path_fault
 from hetuflow_core.messages import ArtifactFetched, ArtifactSource, FetchArtifact, InputFile
@@ -96,8 +96,8 @@ async def bring(work: Path, path: str, content: str) -> None:
     assignment = assignment_of(["true"])
     run = replace(assignment.run, inputs=[InputFile(path, content=content)])
     nobody: Any = None
-    carrier = ArtifactCarrier(nobody, Session(uuid4()), random.Random(1))
-    await carrier.bring_inputs(replace(assignment, run=run), work)
+    transfer = ArtifactTransfer(nobody, Session(uuid4()), random.Random(1))
+    await transfer.fetch_inputs(replace(assignment, run=run), work)
 
 
 async def test_inputs_are_written_with_their_folders_in_the_place_of_what_was_there(work: Path) -> None:
@@ -142,14 +142,14 @@ async def test_an_input_is_what_was_kept_or_the_task_does_not_begin(work: Path, 
     assignment = assignment_of(["true"])
     file = InputFile("in.bin", source=ArtifactSource(path="out.bin", job="other"))
     sender: Any = Sender([b"one ", b"two"], sha256(b"one two" if whole else b"one too").hexdigest())
-    carrier = ArtifactCarrier(sender, Session(uuid4()), random.Random(1))
+    transfer = ArtifactTransfer(sender, Session(uuid4()), random.Random(1))
     asked = replace(assignment, run=replace(assignment.run, inputs=[file]))
     if whole:
-        await carrier.bring_inputs(asked, work)
+        await transfer.fetch_inputs(asked, work)
         assert (work / "in.bin").read_bytes() == b"one two"
     else:
         with pytest.raises(ArtifactFault, match="did not arrive as it was kept") as fault:
-            await carrier.bring_inputs(asked, work)
+            await transfer.fetch_inputs(asked, work)
         assert fault.value.reason == "artifact_broken"
 
 

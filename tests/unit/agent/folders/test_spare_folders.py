@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hetuflow_agent.folders.folder_fingerprint import FolderFingerprint, remains_of
-from hetuflow_agent.folders.spare_folders import SpareFolders
+from hetuflow_agent.folders.spare_folders import FolderFingerprint, SpareFolders, inspect_folder
 from hetuflow_agent.folders.workdir import TASK_FILES, ClaimDirectory
 
 MOST = 2
@@ -26,7 +25,7 @@ class Shelf:
         return directory
 
     def offer(self, directory: ClaimDirectory) -> bool:
-        return self.spares.offer(directory, remains_of(directory))
+        return self.spares.offer(directory, inspect_folder(directory))
 
 
 @pytest.fixture
@@ -130,10 +129,10 @@ async def test_a_change_shows_without_reading_the_folder(
     shelf: Shelf, change: Callable[[ClaimDirectory], None]
 ) -> None:
     directory = shelf.made("a")
-    fingerprint = settled(remains_of(directory).fingerprint)
-    assert remains_of(directory, fingerprint).as_made
+    fingerprint = settled(inspect_folder(directory).fingerprint)
+    assert inspect_folder(directory, fingerprint).as_made
     change(directory)
-    assert not remains_of(directory, fingerprint).as_made
+    assert not inspect_folder(directory, fingerprint).as_made
 
 
 async def test_what_is_known_of_a_folder_is_not_read_again(
@@ -141,19 +140,19 @@ async def test_what_is_known_of_a_folder_is_not_read_again(
 ) -> None:
     directory = shelf.made("a")
     (directory.root / "stdout").write_text("said")
-    fresh = remains_of(directory).fingerprint
+    fresh = inspect_folder(directory).fingerprint
     looked: list[str] = []
     monkeypatch.setattr(os, "listdir", lambda path: looked.append(path) or [])
-    assert remains_of(directory, settled(fresh)).sizes == {**dict.fromkeys(TASK_FILES, 0), "stdout": 4}
+    assert inspect_folder(directory, settled(fresh)).sizes == {**dict.fromkeys(TASK_FILES, 0), "stdout": 4}
     assert looked == []
-    remains_of(directory, fresh)
+    inspect_folder(directory, fresh)
     assert looked, "what came just before might have the same time"
 
 
 async def test_a_seal_lasts_as_long_as_nothing_changes(shelf: Shelf) -> None:
     directory = shelf.made("a")
-    fingerprint = remains_of(directory).fingerprint
-    again = remains_of(directory, fingerprint)
+    fingerprint = inspect_folder(directory).fingerprint
+    again = inspect_folder(directory, fingerprint)
     assert again.fingerprint.at == fingerprint.at, (
         "else a folder that is used all the time were never trusted"
     )
@@ -169,7 +168,7 @@ async def test_a_script_of_an_earlier_task_is_emptied_where_the_seal_holds(shelf
     assert shelf.offer(first)
     fingerprint = settled(shelf.spares.take(second := ClaimDirectory(shelf.root / "b")))
     second.write_script("echo second")
-    assert shelf.spares.offer(second, remains_of(second, fingerprint))
+    assert shelf.spares.offer(second, inspect_folder(second, fingerprint))
     assert shelf.spares.take(third := ClaimDirectory(shelf.root / "c"))
     assert third.script.read_bytes() == b""
 
@@ -219,7 +218,7 @@ async def test_the_next_life_has_what_is_still_as_new(shelf: Shelf) -> None:
     assert (inodes(again), again.output.read_bytes()) == (before, b"")
     assert not later.take(ClaimDirectory(shelf.root / "d")), "the other one was changed"
     assert list((shelf.root / "spare").iterdir()) == []
-    assert later.offer(again, remains_of(again))
+    assert later.offer(again, inspect_folder(again))
     assert not (shelf.root / "spare" / "0").exists(), "no name is used twice"
     await later.stop()
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from hetuflow_agent.gateway.backoff import Backoff
+from hetuflow_agent.gateway import Backoff, Unanswered
 
 
 class Highest(random.Random):
@@ -31,4 +31,5 @@ def test_the_draw_is_spread_from_nothing_to_the_ceiling() -> None:
 
 def test_it_never_returns_before_the_server_wants_it() -> None:
     backoff = Backoff(random.Random(1), first=0.2)
-    assert all(backoff.fail(retry_after=30.0) >= 30.0 for _ in range(20))
+    later = Unanswered("The server is busy.", retry_after=30.0)
+    assert all(backoff.fail(later) >= 30.0 for _ in range(20))

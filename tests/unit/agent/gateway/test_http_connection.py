@@ -135,7 +135,7 @@ async def test_silence_is_waited_for_no_longer_than_there_is_patience() -> None:
 
 async def test_what_is_no_http_is_no_answer() -> None:
     async with wires_to(Server(b"SSH-2.0-OpenSSH\r\n")) as http_connections:
-        with pytest.raises(ConnectionError, match="not the HTTP"):
+        with pytest.raises(ConnectionError, match="not valid HTTP"):
             await http_connections.exchange(_REQUEST, _PATIENCE)
 
 

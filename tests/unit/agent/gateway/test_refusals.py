@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from hetuflow_agent.gateway.codec import SESSION_REPLACED, MessageCodec, ServerAnswer
-from hetuflow_agent.gateway.refusals import Unanswered, refusal, retry_after
+from hetuflow_agent.gateway.failures import Unanswered, refusal, retry_after
+from hetuflow_agent.gateway.http_connection import DirectTransport
 from hetuflow_agent.gateway.server_clock import ServerClock
-from hetuflow_agent.gateway.transport import DirectTransport, ProxyTransport, line_to
+from hetuflow_agent.gateway.transport import ProxyTransport, transport_for
 from hetuflow_core.errors import (
     Conflict,
     Denied,
@@ -150,6 +151,6 @@ async def test_a_proxy_of_the_environment_is_used(
         monkeypatch.delenv(name.upper(), raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    line = line_to(codec([]))
-    assert type(line) is kind
-    await line.close()
+    transport = transport_for(codec([]))
+    assert type(transport) is kind
+    await transport.close()

@@ -6,10 +6,10 @@ import math
 
 from hypothesis import given, strategies as st
 
-from hetuflow_agent.keeper.cpus import Cpus
+from hetuflow_agent.keeper.limits import Cpus
 
 
-def test_each_goes_to_those_that_were_promised_least() -> None:
+def test_each_goes_to_those_that_were_assigned_least() -> None:
     cpus = Cpus([3, 1, 2, 0])
     assert cpus.take("a", 1.5) == {0, 1}
     assert cpus.take("b", 0.25) == {2}
@@ -48,4 +48,4 @@ def test_nobody_gets_less_than_asked_for_and_all_comes_back(count: int, wishes: 
         )
     for number in range(len(wishes)):
         cpus.give_back(str(number))
-    assert all(abs(left) < 1e-6 for left in cpus._promised.values())
+    assert all(abs(left) < 1e-6 for left in cpus._assigned.values())

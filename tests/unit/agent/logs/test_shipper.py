@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 import zstandard
 
-from hetuflow_agent.folders.folder_fingerprint import FolderContents, remains_of
+from hetuflow_agent.folders.spare_folders import FolderContents, inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.gateway import Session, Unanswered
 from hetuflow_agent.logs import shipper as shipping
@@ -247,18 +247,18 @@ async def test_values_that_become_known_are_masked_in_the_log_and_elsewhere(benc
     bench.shipper.masking = Masking(["pw=[a-z]+"])
     claim = bench.claim(b"hunter22 pw=x", veiled=True)
     bench.shipper.close(claim.token)
-    assert bench.shipper.cleaned(claim.token, "hunter22") == "hunter22"
+    assert bench.shipper.masked(claim.token, "hunter22") == "hunter22"
     bench.shipper.unveil(claim.token, ["hunter22"])
     await bench.shipper.run_once()
     assert bench.book.streams == {claim.instance: b"******** ****"}
-    assert bench.shipper.cleaned(claim.token, "hunter22") == "********"
+    assert bench.shipper.masked(claim.token, "hunter22") == "********"
 
 
 async def test_a_folder_serves_another_at_once_only_if_its_work_has_said_nothing(bench: Bench) -> None:
     bench.cellar.reuses = True
     silent, talking, alive = bench.claim(), bench.claim(b"x"), bench.claim()
     for claim in (silent, talking):
-        bench.shipper.close(claim.token, contents=remains_of(claim.directory))
+        bench.shipper.close(claim.token, contents=inspect_folder(claim.directory))
     bench.shipper.close(alive.token)  # something that it has started may live on
     for claim in (silent, talking, alive):
         bench.shipper.put_away(claim.token)

@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import zstandard
 
-from hetuflow_agent.folders.folder_fingerprint import remains_of
+from hetuflow_agent.folders.spare_folders import inspect_folder
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.logs.tail import CHUNK_BYTES, ClaimLog
 from hetuflow_core.messages import LogChunk, LogOutcome, LogResult
@@ -141,7 +141,7 @@ def test_a_log_without_a_word_is_shipped_as_it_ends_and_stays_so_whoever_asks_fo
     log: ClaimLog,
 ) -> None:
     assert (log.drained, log.wordless) == (False, False)
-    log.contents = remains_of(log.directory)
+    log.contents = inspect_folder(log.directory)
     log.close()
     assert (log.drained, log.wordless) == (True, True)
     # The folder is another claim's by now.
@@ -152,7 +152,7 @@ def test_a_log_without_a_word_is_shipped_as_it_ends_and_stays_so_whoever_asks_fo
 
 def test_what_was_written_on_one_stream_alone_is_shipped(log: ClaimLog) -> None:
     write(log, b"oh", "stderr")
-    log.contents = remains_of(log.directory)
+    log.contents = inspect_folder(log.directory)
     log.close()
     assert (log.drained, log.wordless) == (False, False)
     assert [chunk.stream for chunk in log.chunks(MEGABYTE)] == ["stderr"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -50,6 +51,7 @@ class Slots:
         self.ahead = 0
         self.expected = 0
         self.full = False
+        self.recording = False
         self.resources = Resources()
         self.running: list[RunningJob] = []
         self.accepted: list[Any] = []
@@ -94,7 +96,7 @@ async def timers() -> AsyncIterator[Timers]:
     await timers.stop()
 
 
-def poller_of(wire: Wire, slots: Slots, timers: Timers, look_every: float = 60.0) -> Poller:
+def poller_of(wire: Wire, slots: Slots, timers: Timers, check_every: float = 60.0) -> Poller:
     return Poller(
         wire,  # type: ignore[arg-type]  # a stand-in
         Session(uuid4(), poll_wait_ms=30_000),
@@ -102,7 +104,7 @@ def poller_of(wire: Wire, slots: Slots, timers: Timers, look_every: float = 60.0
         on_commands=wire.commanded.extend,
         timers=timers,
         rng=Impatient(),
-        look_every=look_every,
+        check_every=check_every,
     )
 
 
@@ -118,7 +120,7 @@ async def test_assignments_and_cancels_reach_the_runner(timers: Timers) -> None:
 async def test_a_disk_that_fills_up_takes_the_question_back(timers: Timers) -> None:
     """Nobody tells of it; and what was given in that very moment is asked for again, under the same id."""
     wire, slots = Wire(), Slots()
-    poller = poller_of(wire, slots, timers, look_every=0.01)
+    poller = poller_of(wire, slots, timers, check_every=0.01)
     async with asyncio.timeout(30):
         asking = asyncio.create_task(poller.run_once())
         await wire.waiting.wait()
@@ -204,17 +206,17 @@ async def test_reports_take_a_question_along_that_asks_for_the_rest(timers: Time
     wire, slots = Wire(), Slots()
     slots.free, slots.ahead = 2, 3
     poller = poller_of(wire, slots, timers)
-    asked = poller.ask_along()
+    asked = poller.attached_poll()
     assert asked is not None
     assert (asked.free_slots, asked.wait_ms, asked.prefetch_ms) == (5, 0, 0), (
         "nothing for later, it would wait"
     )
-    assert poller.ask_along() is None, "all of it is asked for"
+    assert poller.attached_poll() is None, "all of it is asked for"
     assignment = assignment_of(["true"])
-    poller.hear_along(asked, Polled(0, [assignment]))
+    poller.on_attached_answer(asked, Polled(0, [assignment]))
     assert (slots.accepted, slots.expected) == ([assignment], 0)
     slots.ahead = 0
-    within = poller.ask_along()
+    within = poller.attached_poll()
     assert within is not None
     assert (within.free_slots, within.prefetch_ms) == (2, 2_000)
 
@@ -222,9 +224,9 @@ async def test_reports_take_a_question_along_that_asks_for_the_rest(timers: Time
 async def test_a_question_that_was_lost_with_reports_is_repeated_on_its_own(timers: Timers) -> None:
     wire, slots = Wire(), Slots()
     poller = poller_of(wire, slots, timers)
-    asked = poller.ask_along()
+    asked = poller.attached_poll()
     assert asked is not None
-    poller.hear_along(asked, None)
+    poller.on_attached_answer(asked, None)
     wire.answers = [Polled(0)]
     await poller.run_once()
     assert wire.asked == [structs.replace(asked, repeated=True)]
@@ -236,13 +238,13 @@ async def test_each_of_several_lost_questions_is_answered(timers: Timers) -> Non
     wire, slots = Wire(), Slots()
     slots.free = 1
     poller = poller_of(wire, slots, timers)
-    first = poller.ask_along()
+    first = poller.attached_poll()
     slots.free = 2
-    second = poller.ask_along()
+    second = poller.attached_poll()
     assert first is not None
     assert second is not None
-    poller.hear_along(first, None)
-    poller.hear_along(second, None)
+    poller.on_attached_answer(first, None)
+    poller.on_attached_answer(second, None)
     given = [assignment_of(["true"]) for _ in range(2)]
     wire.answers = [Polled(0, [one]) for one in given]
     await poller.run_once()
@@ -265,12 +267,12 @@ async def test_a_broken_off_question_is_asked_until_it_is_answered(timers: Timer
         slots.freed()
         assert await asking == 1
 
-    along = poller.ask_along()
+    along = poller.attached_poll()
     assert along is not None
     slots.expected = 0
     await break_off(running=[], free=0)
     slots.expected = along.free_slots
-    poller.hear_along(along, None)
+    poller.on_attached_answer(along, None)
     wire.answers = [Polled(0)]
     await poller.run_once()
     await break_off(running=[], free=2)
@@ -282,16 +284,21 @@ async def test_a_broken_off_question_is_asked_until_it_is_answered(timers: Timer
     assert len({broken_off, lost, new}) == 3
 
 
+@dataclass
+class Reporting:
+    busy: bool
+
+
 async def test_while_reports_go_nothing_is_asked_for_beside_them(timers: Timers) -> None:
     """An empty question goes out after a moment all the same: cancels and commands come that way."""
     wire, slots = Wire(), Slots()
-    going = True
+    reports = Reporting(busy=True)
     poller = Poller(
         wire,  # type: ignore[arg-type]  # stand-ins
         Session(uuid4(), poll_wait_ms=30_000),
         slots,  # type: ignore[arg-type]
         on_commands=wire.commanded.extend,
-        reports_go=lambda: going,
+        reports=reports,
         timers=timers,
         rng=Impatient(),
     )
@@ -303,7 +310,7 @@ async def test_while_reports_go_nothing_is_asked_for_beside_them(timers: Timers)
     slots.freed()
     await asyncio.sleep(0)
     assert not asking.done()
-    going = False
+    reports.busy = False
     poller.note_idle()
     assert await asking == 1, "broken off: now it is this one's to ask"
 

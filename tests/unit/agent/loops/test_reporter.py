@@ -11,7 +11,7 @@ import pytest
 
 from hetuflow_agent.attempt.claims import Claims
 from hetuflow_agent.gateway import Session, Unanswered
-from hetuflow_agent.loops.reporter import MOST_PER_REQUEST, Reporter, company
+from hetuflow_agent.loops.reporter import MOST_PER_REQUEST, Reporter, gathering_delay
 from hetuflow_core.errors import HetuflowError, Invalid, ServerUnreachable
 from hetuflow_core.messages import (
     Finish,
@@ -185,12 +185,12 @@ class Errands:
         self.per_second = 0.0
         self.more = 0
 
-    def ask_along(self) -> Poll:
+    def attached_poll(self) -> Poll:
         self.asked.append(Poll(uuid4(), uuid4(), free_slots=1, wait_ms=0))
         return self.asked[-1]
 
-    def hear_along(self, asked: Poll, answer: Polled | None) -> None:
-        self.heard.append((asked, answer))
+    def on_attached_answer(self, poll: Poll, answer: Polled | None) -> None:
+        self.heard.append((poll, answer))
 
     def ends_per_second(self) -> float:
         return self.per_second
@@ -204,7 +204,7 @@ class Errands:
 
 async def test_results_go_along_with_starts_and_a_question_with_both(scene: Scene) -> None:
     errands = Errands()
-    scene.reporter.take_along(errands)
+    scene.reporter.attach(errands)
     (finish,) = scene.submit()
     waiting = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
     await asyncio.sleep(0)
@@ -233,17 +233,17 @@ async def test_results_go_along_with_starts_and_a_question_with_both(scene: Scen
 def test_reports_wait_for_company_as_long_as_a_request_takes_or_until_enough_are_together(
     took: float, per_second: float, seconds: float
 ) -> None:
-    assert company(took, per_second) == seconds
+    assert gathering_delay(took, per_second) == seconds
 
 
 @pytest.mark.parametrize(("under_way", "sent_by"), [(1_000, 63), (70, 63), (3, 2)])
 async def test_reports_that_wait_go_once_enough_are_together_or_no_more_can_come(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, under_way: int, sent_by: int
 ) -> None:
-    monkeypatch.setattr("hetuflow_agent.loops.reporter.company", lambda *_: 3600.0)
+    monkeypatch.setattr("hetuflow_agent.loops.reporter.gathering_delay", lambda *_: 3600.0)
     errands = Errands()
     errands.more = under_way
-    scene.reporter.take_along(errands)
+    scene.reporter.attach(errands)
     sending: asyncio.Task[int] | None = None
     for number in range(under_way):
         errands.more -= 1
@@ -262,10 +262,10 @@ async def test_reports_that_wait_go_once_enough_are_together_or_no_more_can_come
 async def test_starts_wait_for_half_as_many_whatever_waits_for_its_log(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hetuflow_agent.loops.reporter.company", lambda *_: 3600.0)
+    monkeypatch.setattr("hetuflow_agent.loops.reporter.gathering_delay", lambda *_: 3600.0)
     errands = Errands()
     errands.more = 1_000
-    scene.reporter.take_along(errands)
+    scene.reporter.attach(errands)
     scene.logs.behind = {finish.token for finish in scene.submit(100)}
     waiting = [asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4())) for _ in range(31)]
     await asyncio.sleep(0)
@@ -285,10 +285,10 @@ async def test_results_that_are_ready_are_company_for_a_start(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They wait for it, and nothing new is asked for meanwhile: the line at the keeper would run dry."""
-    monkeypatch.setattr("hetuflow_agent.loops.reporter.company", lambda *_: 3600.0)
+    monkeypatch.setattr("hetuflow_agent.loops.reporter.gathering_delay", lambda *_: 3600.0)
     errands = Errands()
     errands.more = 1_000
-    scene.reporter.take_along(errands)
+    scene.reporter.attach(errands)
     start = asyncio.create_task(scene.reporter.commit_start(uuid4(), uuid4()))
     await asyncio.sleep(0)
     sending = asyncio.create_task(scene.reporter.send_starts())

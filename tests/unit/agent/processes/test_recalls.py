@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from hetuflow_agent.processes.recalls import Recalls
+from hetuflow_agent.processes.processes import Recalls
 
 PATIENCE = 0.05
 

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from hetuflow_agent.attempt import artifacts
-from hetuflow_agent.attempt.artifacts import ArtifactCarrier, ArtifactFault, FoundFile
+from hetuflow_agent.attempt.artifacts import ArtifactFault, ArtifactTransfer, FoundFile
 from hetuflow_agent.gateway import Session, Unanswered
 from hetuflow_core.errors import NotFound
 from hetuflow_core.messages import (
@@ -71,9 +71,9 @@ class Store:
 async def keep(store: Store, work: Path, *patterns: str, required: bool = True) -> None:
     assignment = assignment_of(["true"])
     wire: Any = store
-    carrier = ArtifactCarrier(wire, Session(uuid4()), random.Random(1))
+    transfer = ArtifactTransfer(wire, Session(uuid4()), random.Random(1))
     run = replace(assignment.run, outputs=list(patterns))
-    await carrier.take_outputs(replace(assignment, run=run), work, required=required)
+    await transfer.store_outputs(replace(assignment, run=run), work, required=required)
 
 
 async def test_outputs_are_kept_whole_piece_by_piece_also_when_answers_are_lost(work: Path) -> None:
@@ -159,8 +159,8 @@ async def test_all_pieces_of_an_input_come_from_where_the_first_came_from(work: 
 
     file = InputFile("in.bin", source=ArtifactSource(path="out.bin", job="other"))
     assignment, wire = assignment_of(["true"]), Newest()
-    carrier = ArtifactCarrier(wire, Session(uuid4()), random.Random(1))  # type: ignore[arg-type]
-    await carrier.bring_inputs(replace(assignment, run=replace(assignment.run, inputs=[file])), work)
+    transfer = ArtifactTransfer(wire, Session(uuid4()), random.Random(1))  # type: ignore[arg-type]
+    await transfer.fetch_inputs(replace(assignment, run=replace(assignment.run, inputs=[file])), work)
     assert [one.source_instance_id for one in asked] == [None, None, source]
 
 
@@ -171,7 +171,7 @@ async def test_an_input_that_is_not_there_is_missing(work: Path) -> None:
 
     file = InputFile("in.bin", source=ArtifactSource(path="out.bin", job="other"))
     assignment, wire = assignment_of(["true"]), Nothing()
-    carrier = ArtifactCarrier(wire, Session(uuid4()), random.Random(1))  # type: ignore[arg-type]
+    transfer = ArtifactTransfer(wire, Session(uuid4()), random.Random(1))  # type: ignore[arg-type]
     with pytest.raises(ArtifactFault, match="no such artifact") as fault:
-        await carrier.bring_inputs(replace(assignment, run=replace(assignment.run, inputs=[file])), work)
+        await transfer.fetch_inputs(replace(assignment, run=replace(assignment.run, inputs=[file])), work)
     assert fault.value.reason == "artifact_missing"
