@@ -22,7 +22,7 @@ from hetuflow_server.logs.lines import last_lines, matching_lines, text_of
 from hetuflow_server.logs.store import LOG_BEGIN, LogPosition, StoredChunk
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue import tasks_store as task_store
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 # A chunk may hold a megabyte.
 _BATCH = 16
@@ -74,10 +74,10 @@ class LogReading:
         self._hints = hints
         self._clock = clock
 
-    async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:
-        async with self._database.transaction() as connection:
+    async def instance(self, context: RequestContext, instance_id: UUID) -> TaskInstance:
+        async with self._database.transaction(context) as connection:
             found = await task_store.instance_by_id(connection, instance_id)
-        if found is None or not principal.sees(found[1]):
+        if found is None or not context.sees(found[1]):
             raise NotFound("There is no such task instance.", code="task_instance.not_found")
         return found[0]
 
@@ -124,7 +124,7 @@ class LogReading:
 
     def follow(
         self,
-        principal: Principal,
+        context: RequestContext,
         instance_id: UUID,
         resume: str | None,
         wanted: LogQuery,
@@ -138,11 +138,11 @@ class LogReading:
             after = LogPosition(wanted.since, "", -1)
         elif after != LOG_BEGIN:
             wanted = replace(wanted, tail=None)
-        return self._follow(principal, instance_id, after, wanted)
+        return self._follow(context, instance_id, after, wanted)
 
     async def _follow(
         self,
-        principal: Principal,
+        context: RequestContext,
         instance_id: UUID,
         after: LogPosition,
         wanted: LogQuery,
@@ -155,7 +155,7 @@ class LogReading:
                 yield _piece(chunk, text, decoders[chunk.position.stream])
             while not self._hints.closed:
                 # The state is read before the log: what was written before the end is then surely seen.
-                instance = await self.instance(principal, instance_id)
+                instance = await self.instance(context, instance_id)
                 while chunks := await self._chunks(instance_id, after, wanted.stream):
                     after = chunks[-1].position
                     for chunk in chunks:

@@ -24,8 +24,9 @@ from hetuflow_server.postgres.pipeline import Pipeline
 from hetuflow_server.postgres.statements import Key, Prepared, translated
 
 V = TypeVar("V")
-# A statement with its parameters, made when it is needed.
-Closing = Callable[[], tuple[str, Mapping[str, Any]] | None]
+# A statement with its parameters.
+Statement = tuple[str, Mapping[str, Any]]
+BeforeCommit = Callable[[], Statement | None]
 
 _MOST_PREPARED = 300
 # The plan of a prepared statement does not fit the tables any more, or it is not prepared after all.
@@ -120,12 +121,12 @@ class Question(NamedTuple):
 class Connection:
     """What a transaction hands out; callers pass it on to the store's verbs and never look inside."""
 
-    __slots__ = ("_closing", "_session")
+    __slots__ = ("_before_commit", "_session")
 
-    def __init__(self, session: Session, closing: Closing | None = None) -> None:
-        """`closing` says what has to be executed before the commit of a `last` statement."""
+    def __init__(self, session: Session, before_commit: BeforeCommit | None = None) -> None:
+        """`before_commit` returns a statement to execute between a `last` statement and its commit."""
         self._session: Session | None = session
-        self._closing = closing
+        self._before_commit = before_commit
 
     @property
     def over(self) -> bool:
@@ -145,11 +146,13 @@ class Connection:
         commits with it, in the same round trip: nothing may follow in this transaction.
         """
         session = self._open()
-        closing = None
+        before_commit = None
         if last:
             self._session = None
-            closing = self._closing and self._closing()
-        return await session.execute(statement, parameters, binary=binary, last=last, closing=closing)
+            before_commit = self._before_commit and self._before_commit()
+        return await session.execute(
+            statement, parameters, binary=binary, last=last, before_commit=before_commit
+        )
 
     async def copy(self, statement: str, rows: bytes) -> None:
         """Execute `COPY … FROM STDIN` with these rows."""
@@ -168,8 +171,8 @@ class Connection:
     def end(self) -> None:
         """Whoever kept this connection cannot reach into the transaction of the next one."""
         self._session = None
-        # The transaction knows us: as a cycle both would wait for a collection of garbage.
-        self._closing = None
+        # Its scope may refer to this connection: a cycle would live until the next garbage collection.
+        self._before_commit = None
 
 
 class Session:
@@ -216,17 +219,17 @@ class Session:
         *,
         binary: bool,
         last: bool = False,
-        closing: tuple[str, Mapping[str, Any]] | None = None,
+        before_commit: Statement | None = None,
     ) -> Rows:
         """Execute one statement: a transaction begins with its first and is committed with its `last`.
 
-        `closing` is executed between the last one and the commit, if it is a transaction that ends with it.
+        `before_commit` is executed between a last statement and its commit.
         """
         pipeline = self._pipeline
         ends = last and not self._single
         # Before anything is said: what cannot be adapted is an error of its own.
         spoken = self._adapted(statement, parameters)
-        also = self._adapted(*closing) if closing and ends else None
+        also = self._adapted(*before_commit) if before_commit and ends else None
         self._say_beforehand()
         if not (self._single or self._begun):
             pipeline.say(b"BEGIN")

@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 from hetuflow_core.access.permissions import GLOBAL, Grant, Permission, Rights, rights_of
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Denied, NotFound
-from hetuflow_server.requests.audit_context import note_hidden
 
 
 class PrincipalKind(StrEnum):
@@ -58,14 +57,11 @@ class Principal:
         held = self.rights.within(namespace)
         if held and self.needed is not None:
             self.require(self.needed, namespace)
-        if not held:
-            note_hidden(namespace)
         return bool(held)
 
     def require(self, permission: Permission, namespace: str) -> None:
         """Refuse what is not allowed in a namespace; another's namespace looks as if it did not exist."""
         if not self.rights.within(namespace):
-            note_hidden(namespace)
             raise no_namespace(namespace)
         if not self.rights.allows(permission, namespace) and not (
             permission in GLOBAL and self.rights.allows_everywhere(permission)
@@ -74,11 +70,6 @@ class Principal:
                 f"This needs the permission {permission} in the namespace {namespace}, "
                 f"which {self.name} does not have."
             )
-
-    def require_namespace(self, namespace: str) -> None:
-        """Another's namespace looks as if it did not exist."""
-        if not self.sees(namespace):
-            raise no_namespace(namespace)
 
     def reach(self, wanted: str | None = None) -> list[str] | None:
         """Return the namespaces to look in when `wanted` was asked for, or None for all of them."""

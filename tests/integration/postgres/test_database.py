@@ -135,7 +135,7 @@ async def test_a_session_serves_the_lane_it_is_borrowed_for(
         Lane.ORDINARY: ("auto", "local"),
     }
     for lane in (Lane.PLANNED, Lane.ORDINARY, Lane.FORGETFUL, Lane.PLANNED, Lane.FORGETFUL, Lane.ORDINARY):
-        opened = database.single(lane) if single else database.transaction(lane)
+        opened = database.single(lane=lane) if single else database.transaction(lane=lane)
         async with opened as connection:
             assert await _settings(connection) == expected[lane]
 
@@ -324,7 +324,7 @@ async def test_a_session_is_switched_to_another_lane_only_if_none_of_it_is_left_
     )
 
     async def backend(lane: Lane) -> int:
-        async with database.single(lane) as connection:
+        async with database.single(lane=lane) as connection:
             return int((await connection.execute(_BACKEND)).scalar_one())
 
     async with database.single(), database.single(), database.single():

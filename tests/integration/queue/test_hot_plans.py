@@ -182,7 +182,7 @@ async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> 
     async with engine_on(fresh_database_url) as engine:
         await engine.run(await engine.job(), *[RunRequest()] * 3)
         held = sorted((one.id, one.token) for one in await engine.claim(3))
-        async with engine.database.transaction(Lane.PLANNED) as connection:
+        async with engine.database.transaction(lane=Lane.PLANNED) as connection:
             before = (await connection.execute(_UPDATES, _QUEUE)).one()
             assert len(await transitions.start(connection, held)) == 3
             leases = await connection.execute("SELECT lease_until - started_at FROM sched_task_instance")
@@ -204,7 +204,7 @@ async def test_ends_and_retries_of_tasks_write_no_index(fresh_database_url: str)
             TaskChange(one.task_id, status, None, 1, 1, 0, 7, datetime.now(UTC))
             for one, status in ((retried, TaskStatus.WAITING_RETRY), (failed, TaskStatus.FAILED))
         ]
-        async with engine.database.transaction(Lane.PLANNED) as connection:
+        async with engine.database.transaction(lane=Lane.PLANNED) as connection:
             before = (await connection.execute(_UPDATES, _TASKS)).one()
             assert len((await transitions.succeed(connection, endings, sum_up=True)).ended) == 298
             await transitions.write_tasks(connection, changes)

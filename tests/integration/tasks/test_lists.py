@@ -19,6 +19,7 @@ from hetuflow_core.resources.tasks import Task
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import store
 from hetuflow_server.tasks.lists.service import Place, TaskLists
@@ -98,7 +99,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
     scheduling: Engine, filled: list[Task], monkeypatch: pytest.MonkeyPatch, most_scopes: int
 ) -> None:
     monkeypatch.setattr(store, "MOST_SCOPES", most_scopes)
-    async with scheduling.database.transaction(Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.WALKING) as connection:
         for wanted, oldest_first in itertools.product(filters(), (False, True)):
             expected = wanted_of(filled, wanted)[:: -1 if oldest_first else 1]
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted, oldest_first)
@@ -116,7 +117,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
 
 
 async def test_counts_say_when_they_are_cut(scheduling: Engine, filled: list[Task]) -> None:
-    async with scheduling.database.transaction(Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.WALKING) as connection:
         for wanted in (TaskFilter(), TaskFilter(status="failed"), TaskFilter(status="pending")):
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted)
             total = await store.count(connection, walk, 5)
@@ -127,7 +128,7 @@ async def test_counts_say_when_they_are_cut(scheduling: Engine, filled: list[Tas
 
 async def test_a_page_knows_what_was_counted_and_who_may_look(scheduling: Engine, filled: list[Task]) -> None:
     lists = TaskLists(scheduling.database)
-    who = Principal.with_role("ann", Role.VIEWER, "a")
+    who = RequestContext.internal(Principal.with_role("ann", Role.VIEWER, "a"))
     first = await lists.page(who, TaskFilter(), limit=7, cap=15)
     assert {task.namespace for task in first.tasks} == {"a"}
     assert (first.total.count, first.total.capped) == (15, True)

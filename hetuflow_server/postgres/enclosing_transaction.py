@@ -1,7 +1,7 @@
-"""One transaction around everything a request does, so that its effect and its answer are kept together.
+"""One transaction around several others: each of those becomes a savepoint that can fail on its own.
 
-Services open and leave their transactions as ever; within an envelope each is a part of it, which can still
-fail and be undone by itself. Nothing counts before the envelope is committed.
+Callers open and leave their transactions as usual. Nothing is visible to other sessions before the enclosing
+transaction commits.
 """
 
 from __future__ import annotations
@@ -16,65 +16,67 @@ from hetuflow_server.postgres.connection import Connection, Rows
 from hetuflow_server.postgres.faults import lost_connection, unreachable
 
 
-class IdempotentTransaction:
+class EnclosingTransaction:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._parts = 0
-        self._afterwards: list[Callable[[], None]] = []
-        # A part was taken back on purpose: that something was written may not mean that it was done.
-        self.undone = False
+        self._after_commit: list[Callable[[], None]] = []
+        # A part was rolled back on purpose, so rows may have been written that do not count.
+        self.part_rolled_back = False
 
     @property
     def connection(self) -> Connection:
         return self._connection
 
-    def part(self, *, on_undo: Callable[[], None]) -> TransactionPart:
-        """Return what stands for a transaction within this one; `on_undo` is called if it is taken back."""
+    def part(self, *, on_rollback: Callable[[], None]) -> TransactionPart:
+        """Return a stand-in for a transaction within this one; rolling it back calls `on_rollback`."""
         self._parts += 1
-        return TransactionPart(self, f"part_{self._parts}", on_undo)
+        return TransactionPart(self, f"part_{self._parts}", on_rollback)
 
-    def afterwards(self, callback: Callable[[], None]) -> None:
-        """Call it once all is committed, and never if it is not."""
-        self._afterwards.append(callback)
+    def after_commit(self, callback: Callable[[], None]) -> None:
+        """Call `callback` once this transaction is committed, and never if it is rolled back."""
+        self._after_commit.append(callback)
 
     def committed(self) -> None:
-        for callback in self._afterwards:
+        for callback in self._after_commit:
             callback()
 
 
 class TransactionPart:
     """`async with` gives the connection, as a transaction does."""
 
-    def __init__(self, envelope: IdempotentTransaction, name: str, on_undo: Callable[[], None]) -> None:
-        self._envelope = envelope
-        self._connection = envelope.connection
-        self._name = name
-        self._on_undo = on_undo
+    def __init__(
+        self, enclosing: EnclosingTransaction, savepoint: str, on_rollback: Callable[[], None]
+    ) -> None:
+        self._enclosing = enclosing
+        self._connection = enclosing.connection
+        self._savepoint = savepoint
+        self._on_rollback = on_rollback
 
     async def __aenter__(self) -> Connection:
-        await self._connection.execute(f"SAVEPOINT {self._name}")
-        self._handed_out = _PartConnection(self._connection, self)
-        return self._handed_out
+        await self._connection.execute(f"SAVEPOINT {self._savepoint}")
+        self._part_connection = _PartConnection(self._connection, self)
+        return self._part_connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._handed_out.end()
+        self._part_connection.end()
         if isinstance(error, psycopg.Error) and lost_connection(error):
             raise unreachable(error) from error
         if isinstance(error, Exception):
-            await self.undo()
+            await self.rollback()
         if error is None or isinstance(error, Exception):
-            await self._connection.execute(f"RELEASE SAVEPOINT {self._name}")
+            await self._connection.execute(f"RELEASE SAVEPOINT {self._savepoint}")
 
-    async def undo(self) -> None:
-        self._envelope.undone = True
-        self._on_undo()
-        await self._connection.execute(f"ROLLBACK TO SAVEPOINT {self._name}")
+    async def rollback(self) -> None:
+        self._enclosing.part_rolled_back = True
+        self._on_rollback()
+        await self._connection.execute(f"ROLLBACK TO SAVEPOINT {self._savepoint}")
 
 
 class _PartConnection(Connection):
-    """What a part hands out: it neither commits nor undoes more than the part."""
+    """The connection of a part: it never commits, and rolls back no more than the part."""
 
     __slots__ = ("_part", "_whole")
 
@@ -99,7 +101,7 @@ class _PartConnection(Connection):
         await self._open_whole().copy(statement, rows)
 
     async def rollback(self) -> None:
-        await self._part.undo()
+        await self._part.rollback()
 
     def end(self) -> None:
         self._whole = None
