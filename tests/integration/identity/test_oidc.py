@@ -28,6 +28,7 @@ from tests.support.identity.identity_provider import (
     IdentityProvider,
     identity_provider,
 )
+from tests.support.requests import audited_request
 
 CALLBACK = "http://127.0.0.1:1/api/v1/auth/oidc/callback"
 CLAIMED = ClaimNames(
@@ -100,8 +101,11 @@ async def test_a_command_gets_its_tokens_through_the_browser(here: Identities, l
         ANONYMOUS, *await through_the_browser(logins, "http://127.0.0.1:4711/done"), SOURCE
     )
     code = parse_qs(urlsplit(finished.url or "").query)["code"][0]
-    answer = await logins.exchange(ANONYMOUS, code, VERIFIER, SOURCE)
+    answer = await logins.exchange(audited_request("exchange_oidc_code"), code, VERIFIER, SOURCE)
     assert (await here.principal(answer.access_token)).name == "ann"
+    with psycopg.connect(here.url) as connection:
+        rows = connection.execute("SELECT action, actor_kind, actor, target_kind FROM sched_audit").fetchall()
+    assert rows == [("exchange_oidc_code", "user", "ann", "session")]
     with pytest.raises(Unauthenticated):
         await logins.exchange(ANONYMOUS, code, VERIFIER, SOURCE)
 
