@@ -45,9 +45,6 @@ SELECT count(*) AS read, count(*) FILTER (WHERE {wanted}) AS found FROM (
     SELECT r.* FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
     ORDER BY {order} LIMIT %(most)s) w LIMIT %(most)s) r"""
 
-_NAMESPACES = """
-SELECT id FROM sched_namespace WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) ORDER BY id"""
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -122,11 +119,6 @@ class KeysetQuery:
     def values(self, **more: Any) -> dict[str, Any]:
         scopes = {} if self.axis is None else {"scopes": list(self.scopes)}
         return {**self.parameters, **scopes, "first": self.first, "last": self.last, **more}
-
-
-async def namespaces(connection: Connection, names: Sequence[str] | None) -> list[int]:
-    rows = await connection.execute(_NAMESPACES, {"names": None if names is None else list(names)})
-    return list(rows.scalars())
 
 
 def few(scopes: Sequence[Any]) -> bool:

@@ -24,10 +24,11 @@ from hetuflow_server.events.store import EventFilter, NewEvent
 from hetuflow_server.postgres import partitions
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.keyset import Total
-from hetuflow_server.postgres.partitions import EVENTS, GaveWay, Partitions
+from hetuflow_server.postgres.partitions import GaveWay, Partitions
 from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.upkeep.loop import Upkeep
+from hetuflow_server.upkeep.partitions_store import EVENTS
 from tests.support.queue.engine import WHO, Engine
 from tests.support.waiting import wait_until_async, waits_for_lock
 

@@ -18,7 +18,7 @@ from hetuflow_server.limits import store as limit_store
 from hetuflow_server.logs import store as log_store
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.queue import (
     claim_transitions,
     store as queue_store,
@@ -26,6 +26,7 @@ from hetuflow_server.queue import (
     transitions,
 )
 from hetuflow_server.queue.rows import Ending, TaskChange
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 from tests.support.queue.claiming_engine import engine_on
 
 ROWS = 20

@@ -18,13 +18,14 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import head_topic
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.queue import live_transitions
 from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import instances_store as store
 from hetuflow_server.tasks.lists.service import TaskLists
 from hetuflow_server.tasks.lists.store import Scope, TaskFilter, TaskListQuery
+from hetuflow_server.upkeep.partitions_store import HISTORY
 from tests.support.postgres.explained_connection import Explaining
 from tests.support.queue.engine import WHO, Engine
 

@@ -18,12 +18,13 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.tasks import Task
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import store
 from hetuflow_server.tasks.lists.service import Place, TaskLists
 from hetuflow_server.tasks.lists.store import TaskFilter, TaskListQuery
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 from tests.support.postgres.explained_connection import Explaining
 from tests.support.queue.engine import WHO, Engine
 
