@@ -183,7 +183,7 @@ class DocumentApplier:
     ) -> tuple[list[Job], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
         namespaces = context.reach(namespace)
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             jobs = await job_store.list_jobs(
                 connection,
                 namespaces=namespaces,

@@ -42,7 +42,7 @@ class AuditTrail:
     ) -> tuple[list[AuditEntry], UUID | None]:
         """Return entries of the namespaces whose trail one may read, and behind which one to go on."""
         reached = replace(wanted, namespaces=context.reach(namespace))
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             return await store.list_entries(connection, reached, before=before, limit=limit)
 
     async def chain(self, after: int, limit: int) -> AuditChain:

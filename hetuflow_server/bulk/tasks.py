@@ -76,7 +76,7 @@ class BulkTasks:
         wanted = within_reach(context, wanted)
         _refuse_status(wanted, ended=ended)
         limit = SAMPLE if selected.dry_run else most_at_once(context)
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(scope, wanted, position=selected.position, ended=ended)
             found = await store.find(connection, walk, limit)

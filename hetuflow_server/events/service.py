@@ -108,7 +108,7 @@ class Events:
     ) -> Listed[Event]:
         """Return up to `limit` events; there may be a next page behind a short one."""
         _check_times(wanted.since, wanted.until)
-        async with self._database.transaction(lane=Lane.WALKING) as connection:
+        async with self._database.transaction(lane=Lane.INDEX_ORDER) as connection:
             walk = await store.walk_to(connection, wanted)
             return await keyset.page(connection, walk, store.listed, before=before, limit=limit, cap=cap)
 

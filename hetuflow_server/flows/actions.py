@@ -93,7 +93,7 @@ class FlowActions:
     ) -> Listed[FlowRun]:
         """Return up to `limit` runs; there may be a next page behind a short one."""
         wanted = replace(wanted, namespaces=context.reach(wanted.namespace))
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             walk = await listing_store.walk_to(connection, wanted)
             return await keyset.page(
                 connection, walk, listing_store.runs, before=wanted.before, limit=limit, cap=cap

@@ -1,4 +1,4 @@
-"""The connection pool, and whether the database behind it can be worked on."""
+"""Transactions on pooled sessions, and the check that the database is usable."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from hetuflow_server.postgres.schema_version import (
 __all__ = ["Connection", "Database", "Lane", "Statement", "Transaction", "TransactionScope", "Transactions"]
 
 _MILLISECOND = timedelta(milliseconds=1)
-# A transaction that does nothing holds back vacuum and everybody behind its locks.
+# An idle transaction holds back vacuum and every transaction that waits for its locks.
 _IDLE_IN_TRANSACTION = timedelta(seconds=30)
 
 
@@ -52,11 +52,11 @@ class TransactionScope(Protocol):
         """Called after each transaction of this scope, committed or not."""
 
     def part(self) -> AbstractAsyncContextManager[Connection] | None:
-        """Return a part of the transaction that encloses all of this scope, if there is one."""
+        """Return a part of the transaction that encloses this scope; None if no transaction does."""
 
 
 class Database:
-    """The store's connections; a lifecycle part whose start refuses a database this code cannot work on."""
+    """The sessions of one server; a lifecycle part that refuses to start on an unusable database."""
 
     name = "database"
 
@@ -68,7 +68,7 @@ class Database:
         connect_timeout: timedelta,
         statement_timeout: timedelta,
         idle_in_transaction: timedelta = _IDLE_IN_TRANSACTION,
-        # A peer that vanished without a word is noticed within this.
+        # A peer that disappears without closing the connection is noticed within this time.
         silence: timedelta = timedelta(seconds=25),
         application_name: str = "hetuflow server",
     ) -> None:
@@ -80,7 +80,7 @@ class Database:
             **keepalives(silence),
         }
         self._pool = Pool(self._connect, size=pool_size, wait_seconds=connect_timeout.total_seconds())
-        self._looks = {lane: ReadBatcher(self._pool, lane) for lane in Lane}
+        self._read_batchers = {lane: ReadBatcher(self._pool, lane) for lane in Lane}
 
     async def start(self) -> None:
         await self.check()
@@ -113,20 +113,20 @@ class Database:
         single = scope is None or not scope.writes_before_commit
         return _part_of(scope) or Transaction(self._pool, lane, single=single, scope=scope)
 
-    def looking(self, *, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for quick statements that change nothing, of a loop that looks for work.
+    def batched_reading(self, *, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection for quick statements that change nothing, such as those of a loop that polls.
 
-        Each goes to the database together with those of other loops that look at the same moment. One that
-        probes indexes goes by `Lane.WALKING`: planning it each time would cost many times what it does.
+        Statements that loops execute at the same moment share a round trip. A statement that probes indexes
+        uses `Lane.INDEX_ORDER`: planning it each time would cost many times as much as executing it.
         """
-        return BatchedRead(self._looks[lane])
+        return BatchedRead(self._read_batchers[lane])
 
     def record_changes(self, namespaces: Iterable[int]) -> None:
-        """Have what becomes of the tasks of these namespaces, and of no others, written down from now on."""
+        """Record the changes of tasks of these namespaces, and of no others, from now on."""
         named = ",".join(str(namespace) for namespace in namespaces)
-        # Nothing need be said to sessions that were never told of any.
-        if named or self._pool.telling:
-            self._pool.telling = b"SET hetuflow.followed = '%s'" % (f",{named}," if named else "").encode()
+        # A session that never recorded changes needs no command to stop it.
+        if named or self._pool.setting:
+            self._pool.setting = b"SET hetuflow.followed = '%s'" % (f",{named}," if named else "").encode()
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""
@@ -210,7 +210,7 @@ async def _schema_state(connection: Connection) -> SchemaState:
 
 
 def session_options(statement_timeout: timedelta, idle_in_transaction: timedelta) -> str:
-    """Return what libpq tells PostgreSQL when a session begins."""
+    """Return the settings that libpq sends when a session begins."""
     return (
         f"-c timezone=UTC -c statement_timeout={statement_timeout // _MILLISECOND} "
         f"-c idle_in_transaction_session_timeout={idle_in_transaction // _MILLISECOND}"
@@ -218,7 +218,7 @@ def session_options(statement_timeout: timedelta, idle_in_transaction: timedelta
 
 
 def keepalives(silence: timedelta) -> dict[str, int]:
-    """Return what makes libpq notice within `silence` that a peer has vanished without a word."""
+    """Return the settings with which libpq notices a silent peer within `silence`."""
     fifth = max(1, int(silence.total_seconds() / 5))
     return {
         "keepalives_idle": 2 * fifth,

@@ -1,4 +1,4 @@
-"""One transaction around several others: each of those becomes a savepoint that can fail on its own.
+"""One transaction around several others: each of those becomes a savepoint that can fail alone.
 
 Callers open and leave their transactions as usual. Nothing is visible to other sessions before the enclosing
 transaction commits.
@@ -108,5 +108,5 @@ class _PartConnection(Connection):
 
     def _open_whole(self) -> Connection:
         if self._whole is None:
-            raise RuntimeError("this transaction is over: statements belong inside its `async with`")
+            raise RuntimeError("this transaction has ended: execute statements inside its `async with`")
         return self._whole

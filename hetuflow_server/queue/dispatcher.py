@@ -266,7 +266,7 @@ class Dispatcher:
         self._heads.begin_round()
         newcomers = self._waiting.newcomers()
         # What is reserved here may be forgotten by a crash: its start would then be refused.
-        async with self._database.transaction(lane=Lane.FORGETFUL) as connection:
+        async with self._database.transaction(lane=Lane.ASYNC_COMMIT) as connection:
             claimed = await self._given_before(connection, self._to_look_back_for(newcomers, began))
             for waiting_poll in (*newcomers, *claimed):
                 waiting_poll.eligible = waiting_poll not in claimed

@@ -1,4 +1,4 @@
-"""What the audit entries of a request say: who asks from where for what, and what it changes.
+"""The data of the audit entries of a request: its actor, source and action, and the resources it changes.
 
 Services note the resources they change. The request context turns the notes into entries when a transaction
 commits.

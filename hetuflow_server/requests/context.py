@@ -61,7 +61,7 @@ class RequestContext:
         return RequestContext(self.audit, self._entries, replace(self.principal, rights=rights))
 
     def sees(self, namespace: str) -> bool:
-        """Whether resources of a namespace exist for the principal; refuse if it may see but not do."""
+        """Whether the principal sees a namespace; refuse if it lacks the needed permission there."""
         seen = self.principal.sees(namespace)
         if not seen:
             self.audit.note_hidden(namespace)
@@ -79,7 +79,7 @@ class RequestContext:
             raise no_namespace(namespace)
 
     def reach(self, wanted: str | None = None) -> list[str] | None:
-        """Return the namespaces to search when `wanted` was asked for, or None for all of them."""
+        """Return the namespaces to search when `wanted` was requested, or None for all of them."""
         return self.principal.reach(wanted)
 
     @asynccontextmanager
@@ -101,7 +101,7 @@ class RequestContext:
             self.enclosing.after_commit(callback)
 
     def write_no_entries(self) -> None:
-        """Commit what is open without audit entries: it holds nothing but a stored response."""
+        """Commit the open transaction without audit entries: it contains nothing but a stored response."""
         self._entries = None
 
     @property

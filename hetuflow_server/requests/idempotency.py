@@ -20,19 +20,19 @@ from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.idempotency_store import KeptAnswer
 
 LONGEST_KEY: Final = 255
-# How long most requests take, at most: when it makes sense to ask again what became of one.
+# Most requests take less than this time: a client may try again after it.
 _RETRY_AFTER_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
     key: str
-    # Method, address and body: what must be the same for a request to be the same.
+    # Method, address and body: equal parts identify the same request.
     parts: Sequence[bytes]
 
 
 class _Abandoned(Exception):
-    """Why a transaction is rolled back that met no error."""
+    """Rolls back a transaction without an error."""
 
 
 class IdempotentRequest:
@@ -107,7 +107,7 @@ class IdempotentRequest:
 class IdempotentRequests:
     def __init__(self, database: Database, server_keys: Sequence[str]) -> None:
         self._database = database
-        # The first one is used; what was kept under another one is known by the others.
+        # New digests use the first key; the others recognise digests made with former keys.
         self._keys = [sha256(b"hetuflow idempotency " + key.encode()).digest() for key in server_keys]
 
     async def begin(self, context: RequestContext, request: KeyedRequest) -> IdempotentRequest | KeptAnswer:

@@ -58,7 +58,7 @@ class TaskLists:
     ) -> TaskPage:
         """Return up to `limit` tasks, and where to go on; there may be a next page behind a short one."""
         wanted = within_reach(context, wanted)
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(
                 scope, wanted, oldest_first=oldest_first, position=place.id if place else None
@@ -87,7 +87,7 @@ class TaskLists:
     ) -> InstancePage:
         """The same of attempts, those that wait or run and those that have ended."""
         wanted = replace(wanted, namespaces=context.reach(wanted.namespace))
-        async with self._database.transaction(context, lane=Lane.WALKING) as connection:
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(
                 scope, wanted, oldest_first=oldest_first, position=place.id if place else None

@@ -94,7 +94,7 @@ class Recording:
         self._databases = databases
 
     async def refresh(self) -> int:
-        async with self._databases[0].looking() as connection:
+        async with self._databases[0].batched_reading() as connection:
             followed = await store.followed(connection)
         for database in self._databases:
             database.record_changes(followed)

@@ -155,13 +155,13 @@ async def test_a_look_within_a_request_is_one_round_trip_and_leaves_no_entry(
     scheduling: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bytes] = []
-    say = Pipeline.say
+    send = Pipeline.send
 
     def noted(self: Pipeline, command: bytes, *arguments: Any, **options: Any) -> int:
         said.append(command)
-        return say(self, command, *arguments, **options)
+        return send(self, command, *arguments, **options)
 
-    monkeypatch.setattr(Pipeline, "say", noted)
+    monkeypatch.setattr(Pipeline, "send", noted)
     context = request()
     async with scheduling.database.reading(context) as connection:
         await connection.execute("SELECT 1")

@@ -195,7 +195,7 @@ async def test_lists_read_as_much_as_they_show(database: Database, fresh_databas
             (few,) = cursor.fetchone() or (None,)
             cursor.execute(_HAPPENED, {"few": few, "hook": uuid4()})
         driver.execute("ANALYZE")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         for what, (ask, most) in lists().items():
             explaining = Explaining(driver, "sched_", strict=False)

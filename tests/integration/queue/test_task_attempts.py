@@ -134,7 +134,7 @@ async def test_attempts_are_listed_wherever_they_are(scheduling: Engine) -> None
         "failed": set(),
     }
     lists = TaskLists(scheduling.database)
-    async with scheduling.database.transaction(lane=Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for status, of_agent, oldest_first in itertools.product(held, (None, agent), (False, True)):
             expected = held[status] & (set(instances[:9:2]) if of_agent else set(instances))
             walk = TaskListQuery(Scope(), TaskFilter(status=status), oldest_first)
@@ -180,7 +180,7 @@ async def test_a_page_of_attempts_reads_about_as_much_as_it_shows(
         with psycopg.ClientCursor(driver) as cursor:
             cursor.execute(_PAST, {"agent": agent})
         driver.execute("ANALYZE sched_task_instance_history")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         for of_agent, oldest_first in itertools.product((None, agent), (False, True)):
             explaining = Explaining(driver, "sched_task")

@@ -100,7 +100,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
     scheduling: Engine, filled: list[Task], monkeypatch: pytest.MonkeyPatch, most_scopes: int
 ) -> None:
     monkeypatch.setattr(store, "MOST_SCOPES", most_scopes)
-    async with scheduling.database.transaction(lane=Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for wanted, oldest_first in itertools.product(filters(), (False, True)):
             expected = wanted_of(filled, wanted)[:: -1 if oldest_first else 1]
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted, oldest_first)
@@ -118,7 +118,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
 
 
 async def test_counts_say_when_they_are_cut(scheduling: Engine, filled: list[Task]) -> None:
-    async with scheduling.database.transaction(lane=Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for wanted in (TaskFilter(), TaskFilter(status="failed"), TaskFilter(status="pending")):
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted)
             total = await store.count(connection, walk, 5)
@@ -161,7 +161,7 @@ async def test_a_page_reads_about_as_much_as_it_shows(database: Database, fresh_
         with psycopg.ClientCursor(driver) as cursor:
             cursor.execute(_PAST, {"job": job})
         driver.execute("ANALYZE sched_task")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         middle = ids.first_id_at(datetime.now(UTC) - timedelta(hours=50))
         one, other, few = (
