@@ -26,13 +26,14 @@ from hetuflow_server.app.services import Services
 from hetuflow_server.postgres.database import Lane
 from hetuflow_server.queue.rows import Ending
 from hetuflow_server.queue.waiting_polls import WaitingPoll
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import ServerSettings
 
 # Rows at a time → how often within a repetition.
 _TIMES = {1: 40, 100: 10}
 _AT_ONCE = 500
-_WHO = Principal.with_role("bench", Role.ADMIN)
+_WHO = RequestContext.internal(Principal.with_role("bench", Role.ADMIN))
 # The namespace every database begins with.
 DEFAULT_NAMESPACE = 1
 
@@ -87,7 +88,7 @@ class Scene:
                 Ending(instance.id, instance.token, InstanceStatus.SUCCEEDED, exit_code=0)
                 for instance in claimed
             ]
-            async with self.services.database.transaction(Lane.PLANNED) as connection:
+            async with self.services.database.transaction(lane=Lane.PLANNED) as connection:
                 settled = await self.services.finisher.succeed(connection, endings)
             finished_at = time.perf_counter()
             if len(settled.ended) != rows:

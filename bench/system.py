@@ -30,7 +30,8 @@ from hetuflow_core.durations import format_duration
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.embedded import EmbeddedPostgres
 from hetuflow_server.embedded.spawning import die_with_parent
-from hetuflow_server.postgres.partitions import HISTORY, LOG_CHUNKS, LOG_LENGTHS, TASKS, days_wanted
+from hetuflow_server.postgres.partitions import days_wanted
+from hetuflow_server.upkeep.partitions_store import HISTORY, LOG_CHUNKS, LOG_LENGTHS, TASKS
 
 T = TypeVar("T")
 

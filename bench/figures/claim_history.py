@@ -21,7 +21,8 @@ from bench.scene import Scene, measure_in_turns, scene
 from bench.simulated import in_event_loop
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 
 _AIM = Aim(1.3, at_least=False, best=1.1)
 _AIM_FINISH = Aim(1.3, at_least=False)

@@ -26,6 +26,7 @@ from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.events.matcher import EventMatcher
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 
 # By pace.
@@ -33,7 +34,7 @@ _EVENTS = (200, 2_000, 10_000, 10_000)
 _WARM_UP = 2_000
 _MANY, _ONE = 100, 1
 _AIM_SCHEDULES, _AIM_BARE = Aim(1.5, at_least=False), Aim(10.0, at_least=False)
-_WHO = Principal.with_role("bench", Role.ADMIN)
+_WHO = RequestContext.internal(Principal.with_role("bench", Role.ADMIN))
 
 _EMIT = """
 SELECT count(hetuflow_emit('default', 'burst.e' || n %% %(schedules)s, jsonb_build_object('n', n)))

@@ -23,6 +23,7 @@ from bench.simulated import in_event_loop
 from hetuflow_core import ids
 from hetuflow_core.access.roles import Role
 from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists.service import Place
 from hetuflow_server.tasks.lists.store import TaskFilter
@@ -34,7 +35,7 @@ _FEW = 12_000
 _MANY = (2_000, 50_000, 1_000_000, 5_000_000)
 _PAGE, _CAP = 100, 10_000
 _TIMES = 15
-_WHO = Principal.with_role("bench", Role.ADMIN)
+_WHO = RequestContext.internal(Principal.with_role("bench", Role.ADMIN))
 
 _PAGES = {
     "first": TaskFilter(),

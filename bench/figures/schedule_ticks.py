@@ -37,6 +37,7 @@ from hetuflow_server.cluster.leadership import Leadership, LeaseTimes
 from hetuflow_server.cluster.leadership_store import Lease
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.generator import Generator
 
@@ -47,7 +48,7 @@ _JOBS = 1_000
 _DUE, _TICKS = 50, 20
 _AIM_TICK, _AIM_BURST = Aim(1.5, at_least=False), Aim(2.0, at_least=False)
 _TTL = timedelta(seconds=10)
-_WHO = Principal.with_role("bench", Role.ADMIN)
+_WHO = RequestContext.internal(Principal.with_role("bench", Role.ADMIN))
 _MEBIBYTE = 1 << 20
 
 _FILL = """

@@ -106,7 +106,7 @@ class CommandDelivery:
     async def look(self) -> int:
         """Give up what nobody answered, and call those for whom there is something."""
         self._expected.clear()
-        async with self._database.looking() as connection:
+        async with self._database.batched_reading() as connection:
             found, overdue = await store.expected(connection)
             cancelled = await queue_store.cancelled_claims(connection)
         if overdue:

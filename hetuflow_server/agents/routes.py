@@ -25,7 +25,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.filters import Labels, labels_of
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _FOUND = problems(HTTPStatus.NOT_FOUND)
 _DECIDED = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -33,7 +33,7 @@ _DECIDED = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/agents", operation_id="list_agents", opt=needs(Permission.AGENTS_READ), responses=problems())
 async def list_agents(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
     name: Annotated[str | None, QueryParameter()] = None,
     status: Annotated[str | None, QueryParameter()] = None,
@@ -45,7 +45,7 @@ async def list_agents(
     if status is not None and status not in list(AgentStatus):
         raise Invalid(f"There is no agent status {status}: use one of {', '.join(AgentStatus)}.")
     wanted = AgentFilter(name, status, labels_of(label), decode_cursor(cursor, str))
-    agents, total = await agent_actions.list_agents(principal, wanted, limit=limit, cap=TOTAL_CAP)
+    agents, total = await agent_actions.list_agents(context, wanted, limit=limit, cap=TOTAL_CAP)
     more = encode_cursor(agents[limit - 1].name) if len(agents) > limit else None
     return Page(agents[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
@@ -53,11 +53,11 @@ async def list_agents(
 @get("/agents/{agent_id:uuid}", operation_id="get_agent", opt=needs(Permission.AGENTS_READ), responses=_FOUND)
 async def get_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentDetail:
     """An agent and what it holds now."""
-    return await agent_actions.agent(principal, agent_id)
+    return await agent_actions.agent(context, agent_id)
 
 
 @get(
@@ -68,7 +68,7 @@ async def get_agent(
 )
 async def list_usage_of_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
     since: Annotated[datetime | None, QueryParameter()] = None,
     minutes: Annotated[int, QueryParameter(ge=1, le=1440, description="How many one item sums up.")] = 1,
@@ -78,7 +78,7 @@ async def list_usage_of_agent(
     """List how busy an agent's host was, minute by minute, newest first."""
     before = decode_cursor(cursor, datetime)
     wanted = SampleFilter(agent_id, minutes, since, before)
-    found, more = await agent_actions.host_samples(principal, wanted, limit=limit)
+    found, more = await agent_actions.host_samples(context, wanted, limit=limit)
     return Page(found, encode_cursor(found[-1].at) if more else None, len(found), more or before is not None)
 
 
@@ -91,11 +91,11 @@ async def list_usage_of_agent(
 )
 async def approve_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentDetail:
     """Let an agent that waits for approval take work."""
-    return await agent_actions.approve(principal, agent_id)
+    return await agent_actions.approve(context, agent_id)
 
 
 @post(
@@ -107,11 +107,11 @@ async def approve_agent(
 )
 async def drain_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentDetail:
     """Give an agent no more work, also after it was restarted; what it has it finishes."""
-    return await agent_actions.drain(principal, agent_id)
+    return await agent_actions.drain(context, agent_id)
 
 
 @post(
@@ -123,11 +123,11 @@ async def drain_agent(
 )
 async def resume_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentDetail:
     """Give a drained agent work again."""
-    return await agent_actions.resume(principal, agent_id)
+    return await agent_actions.resume(context, agent_id)
 
 
 @post(
@@ -140,11 +140,11 @@ async def resume_agent(
 async def kick_agent(
     agent_id: FromPath[UUID],
     data: JSONBody[KickRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentDetail:
     """End an agent's session; its process exits. What it runs keeps its lease, unless `lose_running`."""
-    return await agent_actions.kick(principal, agent_id, lose_running=data.lose_running)
+    return await agent_actions.kick(context, agent_id, lose_running=data.lose_running)
 
 
 @delete(
@@ -155,10 +155,11 @@ async def kick_agent(
 )
 async def delete_agent(
     agent_id: FromPath[UUID],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> None:
     """Forget an agent; refused while it holds work, unless it was kicked."""
-    await agent_actions.delete(agent_id)
+    await agent_actions.delete(context, agent_id)
 
 
 @post(
@@ -171,11 +172,11 @@ async def delete_agent(
 async def shutdown_agent(
     agent_id: FromPath[UUID],
     data: JSONBody[Shutdown],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
     """Stop an agent's process, once what runs has ended or `now`."""
-    return await agent_actions.shutdown(principal, agent_id, data)
+    return await agent_actions.shutdown(context, agent_id, data)
 
 
 @post(
@@ -188,11 +189,11 @@ async def shutdown_agent(
 async def configure_agent(
     agent_id: FromPath[UUID],
     data: JSONBody[AgentConfiguration],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
     """Change slots, labels, taints or the log level of an agent; it keeps them on its disk."""
-    return await agent_actions.configure(principal, agent_id, data)
+    return await agent_actions.configure(context, agent_id, data)
 
 
 @post(
@@ -204,11 +205,11 @@ async def configure_agent(
 )
 async def agent_metrics(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
     """Ask an agent for facts about its host; they come as the result of the command."""
-    return await agent_actions.metrics(principal, agent_id)
+    return await agent_actions.metrics(context, agent_id)
 
 
 @get(
@@ -219,7 +220,7 @@ async def agent_metrics(
 )
 async def list_commands_of_agent(
     agent_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
     command_state: Annotated[str | None, QueryParameter(name="state")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -227,7 +228,7 @@ async def list_commands_of_agent(
 ) -> Page[AgentCommand]:
     """List what an agent was told, newest first."""
     wanted = CommandFilter(agent_id, _state(command_state), decode_cursor(cursor, UUID))
-    return await _page(agent_actions, principal, wanted, limit)
+    return await _page(agent_actions, context, wanted, limit)
 
 
 @get(
@@ -237,7 +238,7 @@ async def list_commands_of_agent(
     responses=problems(),
 )
 async def list_agent_commands(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
     command_state: Annotated[str | None, QueryParameter(name="state")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -245,7 +246,7 @@ async def list_agent_commands(
 ) -> Page[AgentCommand]:
     """List what all agents were told, newest first; `state=dead` is what nobody answered."""
     wanted = CommandFilter(None, _state(command_state), decode_cursor(cursor, UUID))
-    return await _page(agent_actions, principal, wanted, limit)
+    return await _page(agent_actions, context, wanted, limit)
 
 
 @get(
@@ -256,11 +257,11 @@ async def list_agent_commands(
 )
 async def get_agent_command(
     command_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
     """One command, and what became of it."""
-    return await agent_actions.command(principal, command_id)
+    return await agent_actions.command(context, command_id)
 
 
 @post(
@@ -272,17 +273,17 @@ async def get_agent_command(
 )
 async def resend_agent_command(
     command_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_actions: NamedDependency[AgentActions],
 ) -> AgentCommand:
     """Send a dead command again; the answer is the new one."""
-    return await agent_actions.resend(principal, command_id)
+    return await agent_actions.resend(context, command_id)
 
 
 async def _page(
-    agent_actions: AgentActions, principal: Principal, wanted: CommandFilter, limit: int
+    agent_actions: AgentActions, context: RequestContext, wanted: CommandFilter, limit: int
 ) -> Page[AgentCommand]:
-    commands, total = await agent_actions.list_commands(principal, wanted, limit=limit, cap=TOTAL_CAP)
+    commands, total = await agent_actions.list_commands(context, wanted, limit=limit, cap=TOTAL_CAP)
     more = encode_cursor(commands[limit - 1].id) if len(commands) > limit else None
     return Page(commands[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 

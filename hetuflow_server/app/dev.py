@@ -28,6 +28,7 @@ from hetuflow_server.identity.access import Access
 from hetuflow_server.identity.keys.agent_tokens import AgentTokens
 from hetuflow_server.identity.keys.api_keys import ApiKeys
 from hetuflow_server.identity.request_rates import RequestRates
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schema import migrate
 from hetuflow_server.settings import DatabaseSettings, ServerSettings
@@ -39,7 +40,7 @@ _URL, _KEY = "HETUFLOW_DATABASE__URL", "HETUFLOW_SERVER__SECRET_KEY"
 # Stands in for the address while the database is not up, so that all other settings are checked first.
 _UNKNOWN_YET = {_URL: "postgresql://not-started-yet/hetuflow", _KEY: "x" * 32}
 
-_WHO = Principal.with_role("dev", Role.ADMIN)
+_WHO = RequestContext.internal(Principal.with_role("dev", Role.ADMIN))
 
 
 class DevSystem:

@@ -12,12 +12,13 @@ from hetuflow_server.app.direct_database import open_database
 from hetuflow_server.app.loops import server_loops
 from hetuflow_server.app.rest import rest_api
 from hetuflow_server.app.services import Services
+from hetuflow_server.audit.store import entries_of
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.relay import Relay
 from hetuflow_server.gateway.entrance import entrances
 from hetuflow_server.http.idempotency import IdempotencyMiddleware
 from hetuflow_server.http.listening import HttpServer, Listener
-from hetuflow_server.http.request_log import RequestContext
+from hetuflow_server.http.request_log import RequestMiddleware
 from hetuflow_server.http.source_address import networks
 from hetuflow_server.http.tls import ServerTls, TlsFiles
 from hetuflow_server.postgres.clock import ClockSetter, DatabaseClock
@@ -57,7 +58,7 @@ def server_parts(
     cluster = Cluster(settings, services.database, listener, timers, clock.learn)
     loops = [*cluster.loops, *server_loops(settings, services, cluster, timers)]
     http = HttpServer(
-        RequestContext(
+        RequestMiddleware(
             IdempotencyMiddleware(
                 rest_api(
                     services,
@@ -66,6 +67,7 @@ def server_parts(
                 ),
             ),
             clock,
+            entries_of,
             services.denials,
             networks(settings.server.trusted_proxies),
         ),

@@ -33,7 +33,7 @@ from hetuflow_server.gateway.log_ingest import LogIngest
 from hetuflow_server.gateway.polls import Polls
 from hetuflow_server.gateway.reports import Reports
 from hetuflow_server.gateway.secret_delivery import SecretDelivery
-from hetuflow_server.http.principal_dependency import provide_principal
+from hetuflow_server.http.context_dependency import provide_context
 from hetuflow_server.identity.access import Access
 from hetuflow_server.identity.keys.agent_tokens import AgentTokens
 from hetuflow_server.identity.keys.api_keys import ApiKeys
@@ -212,7 +212,7 @@ class Services:
             "namespaces": self.namespaces,
         }
         provided = {name: _provide(one) for name, one in shared.items()}
-        return provided | {"principal": Provide(provide_principal, sync_to_thread=False)}
+        return provided | {"context": Provide(provide_context, sync_to_thread=False)}
 
 
 def _provide(one: Any) -> Provide:

@@ -12,6 +12,7 @@ from hetuflow_core.jobfile import CalendarSpec, Document, JobSpec
 from hetuflow_core.resources.apply import AppliedDocument
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection
+from hetuflow_server.requests.audit_context import AuditContext
 from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.edits import write_calendars
 from hetuflow_server.schedules.calendars.references import undefined_calendar, undefined_calendars
@@ -22,6 +23,7 @@ from hetuflow_server.schedules.edits import ScheduleEdits
 async def apply_calendars(
     connection: Connection,
     edits: ScheduleEdits,
+    audit: AuditContext,
     specs: Sequence[Document],
     noted: Consequences | None = None,
     also_locked: Sequence[tuple[str, str]] = (),
@@ -30,7 +32,7 @@ async def apply_calendars(
     placed = {f"documents[{n}].": spec for n, spec in enumerate(specs) if isinstance(spec, CalendarSpec)}
     jobs = [(spec.namespace, spec.name) for spec in specs if isinstance(spec, JobSpec)]
     jobs += also_locked
-    items = await write_calendars(connection, edits, placed, jobs, noted)
+    items = await write_calendars(connection, edits, audit, placed, jobs, noted)
     await _refuse_undefined(connection, specs)
     return items
 

@@ -42,8 +42,8 @@ from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.document_changes import field_changes
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.consequences import Consequences
 from hetuflow_server.schedules.edits import ScheduleEdits
 from hetuflow_server.secrets.service import Secrets
@@ -79,43 +79,45 @@ class DocumentApplier:
 
     async def apply(
         self,
-        principal: Principal,
+        context: RequestContext,
         documents: Sequence[dict[str, Any]],
         *,
         dry_run: bool,
     ) -> ApplyResult:
-        return await self.apply_request(principal, ApplyRequest(list(documents)), dry_run=dry_run)
+        return await self.apply_request(context, ApplyRequest(list(documents)), dry_run=dry_run)
 
-    async def apply_request(self, principal: Principal, asked: ApplyRequest, *, dry_run: bool) -> ApplyResult:
+    async def apply_request(
+        self, context: RequestContext, asked: ApplyRequest, *, dry_run: bool
+    ) -> ApplyResult:
         """Apply documents, and do about their owner what is asked for."""
         check_owner(asked)
         specs = await _load(asked.documents)
-        check_rights(principal, specs, dry_run=dry_run)
+        check_rights(context, specs, dry_run=dry_run)
         noted = Consequences() if dry_run else None
-        async with self._database.transaction() as connection:
-            rest = await self._left_over(connection, principal, asked, specs, dry_run=dry_run)
+        async with self._database.transaction(context) as connection:
+            rest = await self._left_over(connection, context, asked, specs, dry_run=dry_run)
             pruning = Pruning(rest if asked.prune else (), self._edits)
             await pruning.lock_calendars(connection)
             if noted is not None:
                 noted.note_calendars(pruning.calendar_namespaces)
-            items = await self.apply_specs(connection, principal, specs, noted, pruning.jobs)
+            items = await self.apply_specs(connection, context, specs, noted, pruning.jobs)
             items = await stamp(connection, asked, specs, items)
-            removed, kept = await pruning.remove(connection, noted)
+            removed, kept = await pruning.remove(connection, context.audit, noted)
             unowned, capped = list[OwnedRow](), False
             if noted is not None:
-                unowned, capped = await find_unowned(connection, specs, principal.reach())
+                unowned, capped = await find_unowned(connection, specs, context.reach())
                 await noted.look_after(connection)
                 await connection.rollback()
         items += removed
         if noted is not None:
             items = await noted.told(items, self._clock.now())
-        left, nobodys = [] if asked.prune else named(rest), named(_seen(principal, unowned))
+        left, nobodys = [] if asked.prune else named(rest), named(_seen(context, unowned))
         return ApplyResult(dry_run, items, kept, left, nobodys, unowned_capped=capped)
 
     async def apply_specs(
         self,
         connection: Connection,
-        principal: Principal,
+        context: RequestContext,
         specs: Sequence[Document],
         noted: Consequences | None = None,
         also_locked: Sequence[tuple[str, str]] = (),
@@ -127,19 +129,19 @@ class DocumentApplier:
         # In one order: two applies at once must not wait in a ring.
         in_order = sorted(specs, key=_order)
         items = [
-            await _apply_namespace(connection, one) for one in in_order if isinstance(one, NamespaceSpec)
+            await _apply_namespace(connection, context.audit, one)
+            for one in in_order
+            if isinstance(one, NamespaceSpec)
         ]
         if noted is not None:
             await noted.look_before(connection, specs)
-        items += await apply_calendars(connection, self._edits, specs, noted, also_locked)
-        items += await apply_secrets(connection, specs, self._secrets, principal.name)
-        items += await apply_webhooks(connection, specs, self._webhooks)
+        items += await apply_calendars(connection, self._edits, context.audit, specs, noted, also_locked)
+        items += await apply_secrets(connection, context, specs, self._secrets)
+        items += await apply_webhooks(connection, context.audit, specs, self._webhooks)
         await refuse_unknown_secrets(connection, specs)
-        items += await apply_jobs(
-            connection, self._edits, in_order, principal.name, self._clock, noted, also_locked
-        )
+        items += await apply_jobs(connection, self._edits, context, in_order, self._clock, noted, also_locked)
         await refuse_bad_calls(connection, specs)
-        items += await apply_limits(connection, specs)
+        items += await apply_limits(connection, context.audit, specs)
         place = {
             (spec.kind.value, getattr(spec, "namespace", None), spec.name): n for n, spec in enumerate(specs)
         }
@@ -149,7 +151,7 @@ class DocumentApplier:
     async def _left_over(
         self,
         connection: Connection,
-        principal: Principal,
+        context: RequestContext,
         asked: ApplyRequest,
         specs: Sequence[Document],
         *,
@@ -157,23 +159,23 @@ class DocumentApplier:
     ) -> list[OwnedRow]:
         if asked.owner is None:
             return []
-        rest = await left_over(connection, asked.owner, specs, principal.reach())
+        rest = await left_over(connection, asked.owner, specs, context.reach())
         if dry_run or not asked.prune:
-            return _seen(principal, rest)
+            return _seen(context, rest)
         for row in rest:
-            principal.require(_NEEDED[row.kind][1], row.namespace)
+            context.require(_NEEDED[row.kind][1], row.namespace)
         return rest
 
-    async def job(self, principal: Principal, job_id: UUID) -> Job:
-        async with self._database.transaction() as connection:
+    async def job(self, context: RequestContext, job_id: UUID) -> Job:
+        async with self._database.transaction(context) as connection:
             found = await job_store.shown(connection, job_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise NotFound("There is no such job.", code="job.not_found")
         return found
 
     async def list_jobs(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         name: str | None,
@@ -183,8 +185,8 @@ class DocumentApplier:
         cap: int,
     ) -> tuple[list[Job], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        namespaces = principal.reach(namespace)
-        async with self._database.transaction(Lane.WALKING) as connection:
+        namespaces = context.reach(namespace)
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             jobs = await job_store.list_jobs(
                 connection,
                 namespaces=namespaces,
@@ -198,7 +200,9 @@ class DocumentApplier:
             )
 
 
-async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> AppliedDocument:
+async def _apply_namespace(
+    connection: Connection, audit: AuditContext, spec: NamespaceSpec
+) -> AppliedDocument:
     before = await namespace_store.upsert(connection, spec)
     document = to_document(spec)
     was = None if before is None else to_document(before)
@@ -207,7 +211,7 @@ async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> Appli
     if before is not None and not fields:
         action = ApplyAction.UNCHANGED
     else:
-        note_change("namespace", spec.name, spec.name, before=was, after=document)
+        audit.note_change("namespace", spec.name, spec.name, before=was, after=document)
     return AppliedDocument(
         *(spec.kind.value, None, spec.name, action),
         changes=[field.path for field in fields],
@@ -215,24 +219,24 @@ async def _apply_namespace(connection: Connection, spec: NamespaceSpec) -> Appli
     )
 
 
-def _seen(principal: Principal, rows: Sequence[OwnedRow]) -> list[OwnedRow]:
-    return [row for row in rows if principal.rights.allows(_NEEDED[row.kind][0], row.namespace)]
+def _seen(context: RequestContext, rows: Sequence[OwnedRow]) -> list[OwnedRow]:
+    return [row for row in rows if context.principal.rights.allows(_NEEDED[row.kind][0], row.namespace)]
 
 
-def check_rights(principal: Principal, specs: Sequence[Document], *, dry_run: bool) -> None:
+def check_rights(context: RequestContext, specs: Sequence[Document], *, dry_run: bool) -> None:
     for spec in specs:
         if isinstance(spec, NamespaceSpec):
             # Also to plan: the plan says whether there is one.
-            principal.needing(Permission.NAMESPACES_WRITE)
+            context.principal.needing(Permission.NAMESPACES_WRITE)
             continue
         seeing, writing = _NEEDED[spec.kind]
         # A plan of a secret tells whether its value is the one that is there already.
         seen = dry_run and not isinstance(spec, SecretSpec)
-        principal.require(seeing if seen else writing, spec.namespace)
+        context.require(seeing if seen else writing, spec.namespace)
         if isinstance(spec, WebhookSpec) or (isinstance(spec, JobSpec) and uses_secrets(spec)):
-            principal.require(Permission.SECRETS_USE, spec.namespace)
+            context.require(Permission.SECRETS_USE, spec.namespace)
         if isinstance(spec, JobSpec) and spec.schedules and not dry_run:
-            principal.require(Permission.SCHEDULES_WRITE, spec.namespace)
+            context.require(Permission.SCHEDULES_WRITE, spec.namespace)
 
 
 async def _load(documents: Sequence[dict[str, Any]]) -> list[Document]:

@@ -14,7 +14,7 @@ from hetuflow_server.identity import access_store
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.document_changes import merged
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 # What a job is known by, which no change of it touches.
 _IDENTITY = ("kind", "namespace", "name")
@@ -25,47 +25,47 @@ class JobEdits:
         self._database = database
         self._document_applier = document_applier
 
-    async def create(self, principal: Principal, document: dict[str, Any]) -> Job:
+    async def create(self, context: RequestContext, document: dict[str, Any]) -> Job:
         spec = from_document(document)
-        check_rights(principal, [spec], dry_run=False)
-        async with self._database.transaction() as connection:
+        check_rights(context, [spec], dry_run=False)
+        async with self._database.transaction(context) as connection:
             namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
             if await job_store.job_by_name(connection, namespace_id, spec.name) is not None:
                 raise Conflict(
                     f"There is a job {spec.namespace}/{spec.name} already: change it, or take another name.",
                     code="job.exists",
                 )
-            await self._document_applier.apply_specs(connection, principal, [spec])
+            await self._document_applier.apply_specs(connection, context, [spec])
             created = await job_store.list_jobs(
                 connection, namespaces=[spec.namespace], name=spec.name, limit=1
             )
         return created[0]
 
     async def change(
-        self, principal: Principal, job_id: UUID, changes: dict[str, Any], if_match: str | None
+        self, context: RequestContext, job_id: UUID, changes: dict[str, Any], if_match: str | None
     ) -> Job:
         """Merge `changes` into a job's document; null takes a key back to its default."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await job_store.lock_job(connection, job_id)
             found = await job_store.shown(connection, job_id)
-            if found is None or not principal.sees(found.namespace):
+            if found is None or not context.sees(found.namespace):
                 raise _no_job()
             refuse_stale(found, if_match)
             _refuse_another(found, changes)
             spec = from_document(merged(found.spec, changes))
-            check_rights(principal, [spec], dry_run=False)
-            await self._document_applier.apply_specs(connection, principal, [spec])
+            check_rights(context, [spec], dry_run=False)
+            await self._document_applier.apply_specs(connection, context, [spec])
             changed = await job_store.shown(connection, job_id)
             if changed is None:
                 raise _no_job()
             return changed
 
     async def versions(
-        self, principal: Principal, job_id: UUID, *, before: int | None, limit: int
+        self, context: RequestContext, job_id: UUID, *, before: int | None, limit: int
     ) -> tuple[list[JobVersionSummary], int]:
         """Return a job's versions, newest first: one more than `limit` when there are more, and how many."""
-        await self._document_applier.job(principal, job_id)
-        async with self._database.transaction() as connection:
+        await self._document_applier.job(context, job_id)
+        async with self._database.transaction(context) as connection:
             return await job_store.versions(connection, job_id, before=before, limit=limit + 1)
 
 

@@ -19,7 +19,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.etag_headers import IfMatch, tagged
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.actions import Schedules
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -33,11 +33,11 @@ _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 )
 async def create_job(
     data: JSONBody[dict[str, Any]],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     job_edits: NamedDependency[JobEdits],
 ) -> Response[Job]:
     """Create a job from its document, as in job files, if there is none of that name."""
-    return tagged(await job_edits.create(principal, data))
+    return tagged(await job_edits.create(context, data))
 
 
 @patch(
@@ -49,12 +49,12 @@ async def create_job(
 async def change_job(
     job_id: FromPath[UUID],
     data: JSONBody[dict[str, Any]],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     job_edits: NamedDependency[JobEdits],
     if_match: IfMatch = None,
 ) -> Response[Job]:
     """Merge keys, as in job files, into a job, which is a new version; null takes one back to its default."""
-    return tagged(await job_edits.change(principal, job_id, data, if_match))
+    return tagged(await job_edits.change(context, job_id, data, if_match))
 
 
 @get(
@@ -65,14 +65,14 @@ async def change_job(
 )
 async def list_job_versions(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     job_edits: NamedDependency[JobEdits],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[JobVersionSummary]:
     """What a job was, newest first."""
     before = decode_cursor(cursor, int)
-    found, total = await job_edits.versions(principal, job_id, before=before, limit=limit)
+    found, total = await job_edits.versions(context, job_id, before=before, limit=limit)
     more = encode_cursor(found[limit - 1].version) if len(found) > limit else None
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
@@ -86,13 +86,13 @@ async def list_job_versions(
 )
 async def enable_job(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
     document_applier: NamedDependency[DocumentApplier],
 ) -> Job:
     """Let a job's schedules fire again, from now on, and people run it."""
-    await schedules.enable_job(principal, job_id, enabled=True)
-    return await document_applier.job(principal, job_id)
+    await schedules.enable_job(context, job_id, enabled=True)
+    return await document_applier.job(context, job_id)
 
 
 @post(
@@ -104,13 +104,13 @@ async def enable_job(
 )
 async def disable_job(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
     document_applier: NamedDependency[DocumentApplier],
 ) -> Job:
     """Let nothing new of a job begin; what has been asked for or fired goes on."""
-    await schedules.enable_job(principal, job_id, enabled=False)
-    return await document_applier.job(principal, job_id)
+    await schedules.enable_job(context, job_id, enabled=False)
+    return await document_applier.job(context, job_id)
 
 
 @delete(
@@ -118,8 +118,8 @@ async def disable_job(
 )
 async def delete_job(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> None:
     """Delete a job and its schedules. Its tasks stay, and those that have not ended go on."""
-    await schedules.delete_job(principal, job_id)
+    await schedules.delete_job(context, job_id)

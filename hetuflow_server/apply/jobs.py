@@ -19,7 +19,8 @@ from hetuflow_server.jobs.store import JobRow, NewVersion
 from hetuflow_server.jobs.versions import JobVersion
 from hetuflow_server.placement import store as placement_store
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.consequences import Consequences
 from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits, WantedSchedules
 
@@ -51,8 +52,8 @@ class _Applied:
 async def apply_jobs(
     connection: Connection,
     edits: ScheduleEdits,
+    context: RequestContext,
     specs: Sequence[Document],
-    by: str,
     clock: Clock,
     noted: Consequences | None,
     also_locked: Sequence[tuple[str, str]] = (),
@@ -64,8 +65,8 @@ async def apply_jobs(
     jobs = await _rows(connection, wanted, clock, also_locked)
     new = [NewVersion.of(job.row, job.spec.labels) for job in jobs if job.known is None]
     changed = [NewVersion.of(job.row, job.spec.labels) for job in jobs if job.known and not job.same]
-    await job_store.insert_jobs(connection, new, by)
-    await job_store.change_jobs(connection, changed, by)
+    await job_store.insert_jobs(connection, new, context.principal.name)
+    await job_store.change_jobs(connection, changed, context.principal.name)
     schedules = await edits.apply(
         connection,
         [WantedSchedules(job.edited, job.spec.schedules, new_version=not job.same) for job in jobs],
@@ -75,7 +76,7 @@ async def apply_jobs(
         for job in jobs:
             if job.known is not None and not job.same:
                 noted.note_job(job.spec.namespace, job.spec.name, job.row.id)
-    return [_told(job, these) for job, these in zip(jobs, schedules, strict=True)]
+    return [_told(context.audit, job, these) for job, these in zip(jobs, schedules, strict=True)]
 
 
 async def _rows(
@@ -129,7 +130,7 @@ def _scopes(spec: JobSpec, job_id: UUID) -> list[str]:
     return [*spec.limits, job_scope(job_id)] if own else list(spec.limits)
 
 
-def _told(job: _Applied, schedules: list[AppliedSchedule]) -> AppliedDocument:
+def _told(audit: AuditContext, job: _Applied, schedules: list[AppliedSchedule]) -> AppliedDocument:
     spec, known = job.spec, job.known
     edited = [one for one in schedules if one.action is not ApplyAction.UNCHANGED]
     action = ApplyAction.CREATED if known is None else ApplyAction.CHANGED
@@ -137,7 +138,7 @@ def _told(job: _Applied, schedules: list[AppliedSchedule]) -> AppliedDocument:
         action = ApplyAction.UNCHANGED
     else:
         before = None if known is None else known.spec
-        note_change("job", spec.name, spec.namespace, before=before, after=to_document(spec))
+        audit.note_change("job", spec.name, spec.namespace, before=before, after=to_document(spec))
     fields: list[FieldChange] = []
     changes: list[str] = []
     if known is not None:

@@ -15,10 +15,12 @@ from hetuflow_server.identity import access_store
 from hetuflow_server.limits import store as limit_store
 from hetuflow_server.limits.store import OwnLimit
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.audit_context import AuditContext
 
 
-async def apply_limits(connection: Connection, specs: Sequence[Document]) -> list[AppliedDocument]:
+async def apply_limits(
+    connection: Connection, audit: AuditContext, specs: Sequence[Document]
+) -> list[AppliedDocument]:
     """Write the limits of these documents; refuse jobs that name limits there are not."""
     named = [spec for spec in specs if isinstance(spec, LimitSpec)]
     jobs = [spec for spec in specs if isinstance(spec, JobSpec)]
@@ -31,12 +33,14 @@ async def apply_limits(connection: Connection, specs: Sequence[Document]) -> lis
     scopes = [Scope(namespaces[spec.namespace], spec.name) for spec in named]
     await limit_store.lock(connection, scopes, own)
     await limit_store.set_own(connection, own)
-    items = [await _apply(connection, spec, scope) for spec, scope in zip(named, scopes, strict=True)]
+    items = [await _apply(connection, audit, spec, scope) for spec, scope in zip(named, scopes, strict=True)]
     await _refuse_undefined(connection, specs, namespaces)
     return items
 
 
-async def _apply(connection: Connection, spec: LimitSpec, scope: Scope) -> AppliedDocument:
+async def _apply(
+    connection: Connection, audit: AuditContext, spec: LimitSpec, scope: Scope
+) -> AppliedDocument:
     before = await limit_store.change(connection, scope, spec.max)
     if before is None and not await limit_store.create(connection, scope, spec.max):
         # Another has made it meanwhile.
@@ -45,7 +49,7 @@ async def _apply(connection: Connection, spec: LimitSpec, scope: Scope) -> Appli
     if before == spec.max:
         return AppliedDocument(*named, ApplyAction.UNCHANGED)
     was = None if before is None else {"max": before}
-    note_change("limit", spec.name, spec.namespace, before=was, after={"max": spec.max})
+    audit.note_change("limit", spec.name, spec.namespace, before=was, after={"max": spec.max})
     if before is None:
         return AppliedDocument(*named, ApplyAction.CREATED)
     fields = [FieldChange("max", before, spec.max)]

@@ -32,7 +32,7 @@ from hetuflow_server.jobs.store import JobRow
 from hetuflow_server.jobs.versions import from_row
 from hetuflow_server.limits.service import delete_limit
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.audit_context import AuditContext
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.calendars import store as calendar_store
 from hetuflow_server.schedules.calendars.actions import delete_calendar
@@ -166,24 +166,26 @@ class Pruning:
             await calendar_store.lock(connection, namespace_id)
 
     async def remove(
-        self, connection: Connection, noted: Consequences | None
+        self, connection: Connection, audit: AuditContext, noted: Consequences | None
     ) -> tuple[list[AppliedDocument], list[KeptObject]]:
         """Remove what nothing else needs; say what was removed, and what is kept and why."""
-        items = await self._remove_jobs(connection, noted)
+        items = await self._remove_jobs(connection, audit, noted)
         kept = []
         for kind, delete in _AFTER_JOBS.items():
             for row in self.rows:
                 if row.kind is not kind:
                     continue
                 try:
-                    await delete(connection, row.namespace_id, row.namespace, row.name)
+                    await delete(connection, audit, row.namespace_id, row.namespace, row.name)
                 except Conflict as needed:
                     kept.append(KeptObject(row.kind.value, row.namespace, row.name, needed.message))
                 else:
                     items.append(_removed(row))
         return items, kept
 
-    async def _remove_jobs(self, connection: Connection, noted: Consequences | None) -> list[AppliedDocument]:
+    async def _remove_jobs(
+        self, connection: Connection, audit: AuditContext, noted: Consequences | None
+    ) -> list[AppliedDocument]:
         rows = [row for row in self.rows if row.kind is Kind.JOB]
         jobs = await job_store.lock_named(connection, [(row.namespace_id, row.name) for row in rows])
         schedules = await schedule_store.lock_of_jobs(connection, [job.id for job in jobs.values()])
@@ -193,7 +195,7 @@ class Pruning:
         for row in rows:
             job = jobs[row.namespace_id, row.name]
             await job_store.delete_job(connection, job.id)
-            note_change("job", job.name, job.namespace, before=job.spec)
+            audit.note_change("job", job.name, job.namespace, before=job.spec)
             if noted is not None:
                 noted.note_job(job.namespace, job.name, job.id)
             its = [AppliedSchedule(one.name, ApplyAction.REMOVED) for one in schedules.get(job.id, ())]

@@ -29,7 +29,7 @@ from hetuflow_server.http.etag_headers import tagged
 from hetuflow_server.http.filters import Labels, labels_of
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.actions import TaskActions
 
 _RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -44,17 +44,17 @@ _RUN_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 )
 async def apply(
     data: JSONBody[ApplyRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     document_applier: NamedDependency[DocumentApplier],
     dry_run: Annotated[bool, QueryParameter(description="Only say what would change.")] = False,
 ) -> ApplyResult:
     """Apply documents as in job files, all together or not at all."""
-    return await document_applier.apply_request(principal, data, dry_run=dry_run)
+    return await document_applier.apply_request(context, data, dry_run=dry_run)
 
 
 @get("/jobs", operation_id="list_jobs", opt=needs(Permission.JOBS_READ), responses=problems())
 async def list_jobs(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     document_applier: NamedDependency[DocumentApplier],
     namespace: Annotated[str | None, QueryParameter()] = None,
     name: Annotated[str | None, QueryParameter()] = None,
@@ -65,7 +65,7 @@ async def list_jobs(
     """List jobs by namespace and name."""
     after = decode_cursor(cursor, tuple[str, str])
     jobs, total = await document_applier.list_jobs(
-        principal,
+        context,
         namespace=namespace,
         name=name,
         labels=labels_of(label),
@@ -85,11 +85,11 @@ async def list_jobs(
 )
 async def get_job(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     document_applier: NamedDependency[DocumentApplier],
 ) -> Response[Job]:
     """A job with its whole document. Its ETag, sent back as If-Match, guards a change against others."""
-    return tagged(await document_applier.job(principal, job_id))
+    return tagged(await document_applier.job(context, job_id))
 
 
 @post(
@@ -101,11 +101,11 @@ async def get_job(
 async def run_job(
     job_id: FromPath[UUID],
     data: JSONBody[RunRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Run a job once, now or at `run_at`."""
-    return await task_actions.run_one(principal, job_id, data)
+    return await task_actions.run_one(context, job_id, data)
 
 
 @post(
@@ -117,11 +117,11 @@ async def run_job(
 async def run_job_many(
     job_id: FromPath[UUID],
     data: JSONBody[RunsRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskList:
     """Run a job up to 1,000 times in one transaction."""
-    return TaskList(await task_actions.run_many(principal, job_id, data.runs))
+    return TaskList(await task_actions.run_many(context, job_id, data.runs))
 
 
 jobs_router = Router(

@@ -10,12 +10,13 @@ from hetuflow_core.jobfile.documents import Run
 from hetuflow_core.resources.apply import AppliedDocument
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.secrets import store
 from hetuflow_server.secrets.service import Secrets, refuse_sources
 
 
 async def apply_secrets(
-    connection: Connection, specs: Sequence[Document], secrets: Secrets | None, by: str
+    connection: Connection, context: RequestContext, specs: Sequence[Document], secrets: Secrets | None
 ) -> list[AppliedDocument]:
     """Write the secrets of these documents, in the order of their names."""
     given = [spec for spec in specs if isinstance(spec, SecretSpec)]
@@ -27,7 +28,7 @@ async def apply_secrets(
         return items
     for spec in sorted(given, key=lambda one: (one.namespace, one.name)):
         namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
-        action = await secrets.put(connection, namespace_id, spec, by)
+        action = await secrets.put(connection, context, namespace_id, spec)
         items.append(AppliedDocument(spec.kind.value, spec.namespace, spec.name, action))
     return items
 

@@ -17,7 +17,7 @@ from hetuflow_core.resources.artifacts import ArtifactList
 from hetuflow_server.artifacts.service import Artifacts
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
@@ -30,11 +30,11 @@ _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 )
 async def list_artifacts(
     instance_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     artifacts: NamedDependency[Artifacts],
 ) -> ArtifactList:
     """The files an attempt has left behind, by path."""
-    return ArtifactList(await artifacts.list_artifacts(principal, instance_id))
+    return ArtifactList(await artifacts.list_artifacts(context, instance_id))
 
 
 @get(
@@ -47,11 +47,11 @@ async def list_artifacts(
 async def get_artifact(
     instance_id: FromPath[UUID],
     path: FromPath[Path],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     artifacts: NamedDependency[Artifacts],
 ) -> Stream:
     """The bytes of one of them, by its path in the work directory."""
-    found, content = await artifacts.open(principal, instance_id, str(path).lstrip("/"))
+    found, content = await artifacts.open(context, instance_id, str(path).lstrip("/"))
     name = quote(path.name, safe="")
     return Stream(
         content,

@@ -18,7 +18,7 @@ from hetuflow_server.artifacts.store import ArtifactClaim, StoredArtifact
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import tasks_store as task_store
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 MOST_CHUNK_BYTES = 1024 * 1024
 MOST_FILES = 1_000
@@ -69,18 +69,18 @@ class Artifacts:
         now = ids.milliseconds(self._clock.now())
         return m.ArtifactFetched(now, found.instance_id, found.size, found.sha256, data)
 
-    async def list_artifacts(self, principal: Principal, instance_id: UUID) -> list[Artifact]:
-        async with self._database.transaction() as connection:
-            await _visible(connection, principal, instance_id)
+    async def list_artifacts(self, context: RequestContext, instance_id: UUID) -> list[Artifact]:
+        async with self._database.transaction(context) as connection:
+            await _visible(connection, context, instance_id)
             found = await store.list_artifacts(connection, instance_id)
         return [Artifact(one.path, one.size, one.sha256, one.updated_at) for one in found]
 
     async def open(
-        self, principal: Principal, instance_id: UUID, path: str
+        self, context: RequestContext, instance_id: UUID, path: str
     ) -> tuple[StoredArtifact, AsyncIterator[bytes]]:
         """Return an artifact and its bytes, piece by piece."""
-        async with self._database.transaction() as connection:
-            await _visible(connection, principal, instance_id)
+        async with self._database.transaction(context) as connection:
+            await _visible(connection, context, instance_id)
             found = await store.find(connection, instance_id, path)
         if found is None:
             raise NotFound("There is no such artifact.", code="artifact.not_found")
@@ -145,9 +145,9 @@ async def _sum_of(connection: Connection, found: StoredArtifact) -> str:
     return total.hexdigest()
 
 
-async def _visible(connection: Connection, principal: Principal, instance_id: UUID) -> None:
+async def _visible(connection: Connection, context: RequestContext, instance_id: UUID) -> None:
     found = await task_store.instance_by_id(connection, instance_id)
-    if found is None or not principal.sees(found[1]):
+    if found is None or not context.sees(found[1]):
         raise NotFound("There is no such task instance.", code="task_instance.not_found")
 
 

@@ -18,14 +18,14 @@ from hetuflow_server.audit.store import AuditFilter
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 Optional = Annotated[str | None, QueryParameter()]
 
 
 @get("/audit", operation_id="list_audit", opt=needs(Permission.AUDIT_READ), responses=problems())
 async def list_audit(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     audit: NamedDependency[AuditTrail],
     namespace: Optional = None,
     actor: Optional = None,
@@ -40,7 +40,7 @@ async def list_audit(
     """List what was done and denied, the newest first. A page may be short and have a next one."""
     wanted = AuditFilter(None, actor, action, outcome, target, since, until)
     before = decode_cursor(cursor, UUID)
-    found, position = await audit.entries(principal, wanted, namespace, before=before, limit=limit)
+    found, position = await audit.entries(context, wanted, namespace, before=before, limit=limit)
     more = None if position is None else encode_cursor(position)
     # Counting would look through years of them.
     return Page(found, more, len(found), more is not None or before is not None)

@@ -16,7 +16,7 @@ from hetuflow_server.audit.store import AuditFilter
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.requests.audit_context import AuditContext
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.audit")
 
@@ -33,7 +33,7 @@ class AuditTrail:
 
     async def entries(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: AuditFilter,
         namespace: str | None,
         *,
@@ -41,8 +41,8 @@ class AuditTrail:
         limit: int,
     ) -> tuple[list[AuditEntry], UUID | None]:
         """Return entries of the namespaces whose trail one may read, and behind which one to go on."""
-        reached = replace(wanted, namespaces=principal.reach(namespace))
-        async with self._database.transaction(Lane.WALKING) as connection:
+        reached = replace(wanted, namespaces=context.reach(namespace))
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             return await store.list_entries(connection, reached, before=before, limit=limit)
 
     async def chain(self, after: int, limit: int) -> AuditChain:
@@ -64,8 +64,8 @@ class Denials:
         # Not written down since the last that was, by source.
         self._unwritten: LRUCache[str, int] = LRUCache(_MOST_SOURCES)
 
-    async def note(self, audit_context: AuditContext, status: int) -> None:
-        source = audit_context.source or "?"
+    async def note(self, audit: AuditContext, status: int) -> None:
+        source = audit.source or "?"
         if not self._may_write(source):
             self._unwritten[source] = self._unwritten.get(source, 0) + 1
             return
@@ -75,11 +75,9 @@ class Denials:
             detail["unwritten"] = unwritten
         try:
             async with self._database.transaction() as connection:
-                await store.record_denial(connection, audit_context, detail)
+                await store.record_denial(connection, audit, detail)
         except DatabaseUnusable as error:
-            log.warning(
-                "A denial could not be written down.", action=audit_context.action, error=error.message
-            )
+            log.warning("A denial could not be written down.", action=audit.action, error=error.message)
 
     def _may_write(self, source: str) -> bool:
         minute = int(self._clock.monotonic() // _MINUTE)

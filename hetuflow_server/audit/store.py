@@ -14,7 +14,7 @@ from hetuflow_core import ids
 from hetuflow_core.audit_chain import START, Seal, sealed
 from hetuflow_core.resources.audit import AuditEntry, AuditTombstone, content_of
 from hetuflow_server.postgres import keyset
-from hetuflow_server.postgres.connection import Connection
+from hetuflow_server.postgres.connection import Connection, Statement
 from hetuflow_server.postgres.keyset import EVERYTHING, FIRST, LAST, KeysetIndex, KeysetQuery
 from hetuflow_server.requests.audit_context import AuditContext, AuditedChange
 
@@ -80,17 +80,15 @@ class AuditFilter:
     until: datetime | None = None
 
 
-def entry_of(audit_context: AuditContext) -> tuple[str, dict[str, Any]]:
-    """What writes down, before the commit, what this transaction has done, if it has done anything."""
-    changes = audit_context.changes or [
-        AuditedChange("request", audit_context.target, audit_context.namespace)
-    ]
-    return _INSERT_IF_ANYTHING_WAS_DONE, _values(audit_context, changes, DONE, audit_context.detail)
+def entries_of(audit: AuditContext) -> Statement:
+    """Return the statement that writes the entries of a transaction, if that has written anything."""
+    changes = audit.changes or [AuditedChange("request", audit.target, audit.namespace)]
+    return _INSERT_IF_ANYTHING_WAS_DONE, _values(audit, changes, DONE, audit.detail)
 
 
-async def record_denial(connection: Connection, audit_context: AuditContext, detail: dict[str, Any]) -> None:
-    change = AuditedChange("request", audit_context.target, audit_context.namespace)
-    await connection.execute(_INSERT, _values(audit_context, [change], DENIED, detail))
+async def record_denial(connection: Connection, audit: AuditContext, detail: dict[str, Any]) -> None:
+    change = AuditedChange("request", audit.target, audit.namespace)
+    await connection.execute(_INSERT, _values(audit, [change], DENIED, detail))
 
 
 async def list_entries(
@@ -201,12 +199,10 @@ async def expire(connection: Connection, partition: str) -> bool:
     if entries:
         begins = await _leave_tombstones(connection, partition)
         at = (await connection.execute("SELECT clock_timestamp()")).scalar_one()
-        audit_context = AuditContext(
+        audit = AuditContext(
             at, None, None, mutates=True, action=EXPIRY, target=partition, actor_kind="system"
         )
-        values = _values(
-            audit_context, [AuditedChange("partition", partition)], DONE, {**begins, "entries": entries}
-        )
+        values = _values(audit, [AuditedChange("partition", partition)], DONE, {**begins, "entries": entries})
         await connection.execute(_INSERT, values)
     return True
 
@@ -238,22 +234,22 @@ async def _leave_tombstones(connection: Connection, partition: str) -> dict[str,
 
 
 def _values(
-    audit_context: AuditContext, changes: Sequence[AuditedChange], outcome: str, detail: dict[str, Any]
+    audit: AuditContext, changes: Sequence[AuditedChange], outcome: str, detail: dict[str, Any]
 ) -> dict[str, Any]:
     return {
-        "ids": [ids.new_id(audit_context.at, secrets.token_bytes(10)) for _ in changes],
+        "ids": [ids.new_id(audit.at, secrets.token_bytes(10)) for _ in changes],
         "kinds": [change.kind for change in changes],
         "targets": [change.target for change in changes],
         "namespaces": [change.namespace for change in changes],
         "befores": [change.before for change in changes],
         "afters": [change.after for change in changes],
-        "actor_kind": audit_context.actor_kind,
-        "actor_id": audit_context.actor_id,
-        "actor": audit_context.actor,
-        "source": audit_context.source,
-        "action": audit_context.action,
+        "actor_kind": audit.actor_kind,
+        "actor_id": audit.actor_id,
+        "actor": audit.actor,
+        "source": audit.source,
+        "action": audit.action,
         "outcome": outcome,
-        "request_id": audit_context.request_id,
+        "request_id": audit.request_id,
         "detail": json.dumps(detail),
     }
 

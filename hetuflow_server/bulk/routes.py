@@ -19,7 +19,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.filters import first_id_at
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.lists.store import TaskFilter
 
 _FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -34,11 +34,11 @@ _FOUND = problems(HTTPStatus.NOT_FOUND)
 )
 async def cancel_tasks(
     data: JSONBody[BulkTasksRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_tasks: NamedDependency[BulkTasks],
 ) -> BulkResult:
     """Cancel the tasks a filter chooses that have not ended, up to 1,000 of them; `dry_run` only counts."""
-    return _continued(*await bulk_tasks.cancel(principal, _selected(data)))
+    return _continued(*await bulk_tasks.cancel(context, _selected(data)))
 
 
 @post(
@@ -50,11 +50,11 @@ async def cancel_tasks(
 )
 async def retry_tasks(
     data: JSONBody[BulkTasksRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_tasks: NamedDependency[BulkTasks],
 ) -> BulkResult:
     """Repeat the tasks a filter chooses that have ended and were never repeated, up to 1,000 of them."""
-    return _continued(*await bulk_tasks.repeat(principal, _selected(data)))
+    return _continued(*await bulk_tasks.repeat(context, _selected(data)))
 
 
 @post(
@@ -66,11 +66,11 @@ async def retry_tasks(
 )
 async def enable_jobs(
     data: JSONBody[BulkJobsRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_switches: NamedDependency[BulkSwitches],
 ) -> BulkResult:
     """Enable the jobs a filter chooses, up to 1,000 of them; `dry_run` only counts."""
-    return await _switch_jobs(data, principal, bulk_switches, enabled=True)
+    return await _switch_jobs(data, context, bulk_switches, enabled=True)
 
 
 @post(
@@ -82,11 +82,11 @@ async def enable_jobs(
 )
 async def disable_jobs(
     data: JSONBody[BulkJobsRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_switches: NamedDependency[BulkSwitches],
 ) -> BulkResult:
     """Disable the jobs a filter chooses, up to 1,000 of them; what was started goes on."""
-    return await _switch_jobs(data, principal, bulk_switches, enabled=False)
+    return await _switch_jobs(data, context, bulk_switches, enabled=False)
 
 
 @post(
@@ -98,11 +98,11 @@ async def disable_jobs(
 )
 async def enable_schedules(
     data: JSONBody[BulkSchedulesRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_switches: NamedDependency[BulkSwitches],
 ) -> BulkResult:
     """Resume the schedules a filter chooses from now on, up to 1,000 of them; `dry_run` only counts."""
-    return await _switch_schedules(data, principal, bulk_switches, enabled=True)
+    return await _switch_schedules(data, context, bulk_switches, enabled=True)
 
 
 @post(
@@ -114,11 +114,11 @@ async def enable_schedules(
 )
 async def disable_schedules(
     data: JSONBody[BulkSchedulesRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     bulk_switches: NamedDependency[BulkSwitches],
 ) -> BulkResult:
     """Let the schedules a filter chooses fire no more, up to 1,000 of them; what was fired goes on."""
-    return await _switch_schedules(data, principal, bulk_switches, enabled=False)
+    return await _switch_schedules(data, context, bulk_switches, enabled=False)
 
 
 def _selected(asked: BulkTasksRequest) -> Selected:
@@ -135,11 +135,11 @@ def _selected(asked: BulkTasksRequest) -> Selected:
 
 
 async def _switch_jobs(
-    asked: BulkJobsRequest, principal: Principal, switches: BulkSwitches, *, enabled: bool
+    asked: BulkJobsRequest, context: RequestContext, switches: BulkSwitches, *, enabled: bool
 ) -> BulkResult:
     after = decode_cursor(asked.cursor, tuple[str, str])
     done = await switches.jobs(
-        principal,
+        context,
         asked.filter,
         enabled=enabled,
         everything=asked.all,
@@ -150,11 +150,11 @@ async def _switch_jobs(
 
 
 async def _switch_schedules(
-    asked: BulkSchedulesRequest, principal: Principal, switches: BulkSwitches, *, enabled: bool
+    asked: BulkSchedulesRequest, context: RequestContext, switches: BulkSwitches, *, enabled: bool
 ) -> BulkResult:
     after = decode_cursor(asked.cursor, tuple[str, str, str])
     done = await switches.schedules(
-        principal,
+        context,
         asked.filter,
         enabled=enabled,
         everything=asked.all,

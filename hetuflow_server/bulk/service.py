@@ -10,7 +10,7 @@ from uuid import UUID
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound
 from hetuflow_core.resources.bulk import BulkFailure, BulkItem, BulkResult
 from hetuflow_server.postgres.faults import deadlocked
-from hetuflow_server.requests.audit_context import current_deed
+from hetuflow_server.requests.context import RequestContext
 
 # In one transaction.
 BATCH: Final = 200
@@ -56,10 +56,9 @@ def dry_run(sample: Sequence[BulkItem], matched: int, *, cut: bool) -> BulkResul
     )
 
 
-def most_at_once() -> int:
+def most_at_once(context: RequestContext) -> int:
     """With an idempotency key all of a call is one transaction, which must stay small."""
-    audit_context = current_deed()
-    return MOST_CHANGED if audit_context is None or audit_context.envelope is None else BATCH
+    return MOST_CHANGED if context.enclosing is None else BATCH
 
 
 def refuse_unless_meant(*, empty: bool, everything: bool) -> None:

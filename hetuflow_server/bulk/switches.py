@@ -11,7 +11,7 @@ from hetuflow_core.resources.bulk import BulkItem, BulkResult, JobSelection, Sch
 from hetuflow_core.states import ScheduleKind
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.bulk.service import SAMPLE, Tally, dry_run, in_batches, most_at_once, refuse_unless_meant
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.store import ScheduleFilter
 
@@ -25,7 +25,7 @@ class BulkSwitches:
 
     async def jobs(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: JobSelection,
         *,
         enabled: bool,
@@ -33,10 +33,10 @@ class BulkSwitches:
         trying: bool,
         after: tuple[str, str] | None,
     ) -> tuple[BulkResult, tuple[str, str] | None]:
-        _refuse(principal, wanted, everything=everything)
-        limit = SAMPLE if trying else most_at_once()
+        _refuse(context, wanted, everything=everything)
+        limit = SAMPLE if trying else most_at_once(context)
         jobs, total = await self._document_applier.list_jobs(
-            principal,
+            context,
             namespace=wanted.namespace,
             name=wanted.name,
             labels=wanted.labels,
@@ -50,14 +50,14 @@ class BulkSwitches:
         last = jobs[limit - 1] if len(jobs) > limit else None
         tally = await _switched(
             [(job.id, job.enabled) for job in jobs[:limit]],
-            lambda one: self._schedules.enable_job(principal, one, enabled=enabled),
+            lambda one: self._schedules.enable_job(context, one, enabled=enabled),
             enabled=enabled,
         )
         return tally.result(), None if last is None else (last.namespace, last.name)
 
     async def schedules(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: ScheduleSelection,
         *,
         enabled: bool,
@@ -65,14 +65,14 @@ class BulkSwitches:
         trying: bool,
         after: tuple[str, str, str] | None,
     ) -> tuple[BulkResult, tuple[str, str, str] | None]:
-        _refuse(principal, wanted, everything=everything)
+        _refuse(context, wanted, everything=everything)
         if wanted.kind is not None and wanted.kind not in set(ScheduleKind):
             raise Invalid(
                 f"There is no kind of schedule {wanted.kind}: use one of {', '.join(ScheduleKind)}."
             )
-        limit = SAMPLE if trying else most_at_once()
+        limit = SAMPLE if trying else most_at_once(context)
         found, total = await self._schedules.list_schedules(
-            principal,
+            context,
             ScheduleFilter(namespace=wanted.namespace, job=wanted.job, name=wanted.name, kind=wanted.kind),
             after=after,
             limit=limit,
@@ -84,7 +84,7 @@ class BulkSwitches:
         last = found[limit - 1] if len(found) > limit else None
         tally = await _switched(
             [(one.id, one.enabled) for one in found[:limit]],
-            lambda one: self._schedules.enable(principal, one, enabled=enabled),
+            lambda one: self._schedules.enable(context, one, enabled=enabled),
             enabled=enabled,
         )
         return tally.result(), None if last is None else (last.namespace, last.job, last.name)
@@ -105,7 +105,7 @@ async def _switched(
     return tally
 
 
-def _refuse(principal: Principal, wanted: JobSelection | ScheduleSelection, *, everything: bool) -> None:
+def _refuse(context: RequestContext, wanted: JobSelection | ScheduleSelection, *, everything: bool) -> None:
     refuse_unless_meant(empty=wanted == type(wanted)(), everything=everything)
     if wanted.namespace is not None:
-        principal.require_namespace(wanted.namespace)
+        context.require_namespace(wanted.namespace)

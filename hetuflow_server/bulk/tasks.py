@@ -15,8 +15,7 @@ from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.postgres.database import Database, Lane
 from hetuflow_server.queue import tasks_store as task_store
 from hetuflow_server.queue.finish import Finisher
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.tasks.lists import store
 from hetuflow_server.tasks.lists.service import within_reach
@@ -44,27 +43,27 @@ class BulkTasks:
         self._finisher = finisher
         self._task_actions = task_actions
 
-    async def cancel(self, principal: Principal, selected: Selected) -> tuple[BulkResult, UUID | None]:
+    async def cancel(self, context: RequestContext, selected: Selected) -> tuple[BulkResult, UUID | None]:
         """Cancel what has not ended; return what came of it, and from where to go on."""
 
         async def act(batch: Sequence[Task]) -> int:
             return await self._cancel(
-                [task.id for task in batch], {task.id: task.namespace for task in batch}
+                context, [task.id for task in batch], {task.id: task.namespace for task in batch}
             )
 
-        return await self._each(principal, selected, act, ended=False)
+        return await self._each(context, selected, act, ended=False)
 
-    async def repeat(self, principal: Principal, selected: Selected) -> tuple[BulkResult, UUID | None]:
+    async def repeat(self, context: RequestContext, selected: Selected) -> tuple[BulkResult, UUID | None]:
         """Repeat what has ended and was never repeated; flows repeat their nodes, and schedules daemons."""
 
         async def act(batch: Sequence[Task]) -> int:
-            return len(await self._task_actions.repeat_many(principal, batch))
+            return len(await self._task_actions.repeat_many(context, batch))
 
-        return await self._each(principal, selected, act, ended=True)
+        return await self._each(context, selected, act, ended=True)
 
     async def _each(
         self,
-        principal: Principal,
+        context: RequestContext,
         selected: Selected,
         act: Callable[[Sequence[Task]], Awaitable[int]],
         *,
@@ -73,11 +72,11 @@ class BulkTasks:
         wanted = selected.wanted
         refuse_unless_meant(empty=wanted.empty, everything=selected.everything)
         if wanted.namespace is not None:
-            principal.require_namespace(wanted.namespace)
-        wanted = within_reach(principal, wanted)
+            context.require_namespace(wanted.namespace)
+        wanted = within_reach(context, wanted)
         _refuse_status(wanted, ended=ended)
-        limit = SAMPLE if selected.dry_run else most_at_once()
-        async with self._database.transaction(Lane.WALKING) as connection:
+        limit = SAMPLE if selected.dry_run else most_at_once(context)
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(scope, wanted, position=selected.position, ended=ended)
             found = await store.find(connection, walk, limit)
@@ -90,9 +89,9 @@ class BulkTasks:
         await in_batches(tally, list(tasks), lambda batch: act([tasks[one] for one in batch]))
         return tally.result(), found.position
 
-    async def _cancel(self, ids: Sequence[UUID], namespaces: dict[UUID, str]) -> int:
+    async def _cancel(self, context: RequestContext, ids: Sequence[UUID], namespaces: dict[UUID, str]) -> int:
         """Cancel a batch; return how many of them were not cancelled, nor over, before."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             locked = await self._finisher.lock_tasks(connection, ids)
             live = await task_store.live_instances(connection, tasks=list(locked))
             asked = sorted(one.id for one in live.values() if not one.cancel_requested)
@@ -102,8 +101,8 @@ class BulkTasks:
                 task_id = live[one].task_id
                 before = {"status": locked[task_id].status}
                 after = {"cancel": "asked" if one in settled.asked else "ended", "instance": str(one)}
-                note_change("task", task_id, namespaces[task_id], before=before, after=after)
-        self._hints.give(settled.hints)
+                context.audit.note_change("task", task_id, namespaces[task_id], before=before, after=after)
+        self._hints.give(settled.hints, context)
         return len(changed)
 
 

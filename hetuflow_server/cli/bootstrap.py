@@ -14,13 +14,14 @@ from hetuflow_core.runtime.config.loading import load_settings
 from hetuflow_server.app.direct_database import open_store
 from hetuflow_server.cli.invocation import Invocation
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import StoreSettings
 
 T = TypeVar("T")
 
 # Whoever can write to the database may do everything.
-OPERATOR_OF_THE_DATABASE: Final = Principal.with_role("database", Role.ADMIN)
+OPERATOR_OF_THE_DATABASE: Final = RequestContext.internal(Principal.with_role("database", Role.ADMIN))
 
 
 def on_server_or_database(

@@ -54,7 +54,7 @@ class Balancer:
         self._when_bound.append(callback)
 
     async def run_once(self) -> int:
-        async with self._database.looking() as connection:
+        async with self._database.batched_reading() as connection:
             servers = await bindings_store.live_servers(connection, self._dead_after)
             bound = await bindings_store.all_bindings(connection)
         moves = self._moves(servers, bound)

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from hetuflow_server.requests.audit_context import afterwards
+from hetuflow_server.requests.context import RequestContext
 
 NAMESPACE, BACKLOG, AGENT, INSTANCE, DAEMONS = "namespace", "backlog", "agent", "instance", "daemons"
 EVENTS = "events"
@@ -118,11 +118,19 @@ class Hints:
         """Call `listener` with all news, for whoever waits on behalf of many."""
         self._listeners.append(listener)
 
-    def give(self, topics: Iterable[Topic], *, relayed: bool = False) -> None:
-        """Wake whoever waits; call it after the commit that made the news. `relayed`: another server's."""
+    def give(
+        self, topics: Iterable[Topic], context: RequestContext | None = None, *, relayed: bool = False
+    ) -> None:
+        """Wake the waiters of these topics; call it after the commit that made the change.
+
+        `context`: of the request that made it, whose transaction may still be open. `relayed`: from another
+        server.
+        """
         news = tuple(topics)
-        if news:
-            afterwards(lambda: self._tell(news, relayed=relayed))
+        if news and context is not None:
+            context.after_commit(lambda: self._tell(news, relayed=relayed))
+        elif news:
+            self._tell(news, relayed=relayed)
 
     def _tell(self, news: Collection[Topic], *, relayed: bool) -> None:
         for listener in self._listeners:

@@ -37,7 +37,7 @@ class Ownership:
 
     async def refresh(self) -> int:
         """Look at the bindings; always 0, there is nothing to go on with."""
-        async with self._database.looking() as connection:
+        async with self._database.batched_reading() as connection:
             owned = await store.owned_by(connection, self.server_id)
         gained, lost = owned.items() - self._owned.items(), self._owned.keys() - owned.keys()
         self._owned = owned

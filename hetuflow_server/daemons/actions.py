@@ -17,8 +17,7 @@ from hetuflow_server.cluster.hints import Hints, daemons_topic
 from hetuflow_server.daemons import listing_store as directory, transitions
 from hetuflow_server.daemons.listing_store import ShownSlot
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.store import ScheduleFilter
 
@@ -34,7 +33,7 @@ class DaemonActions:
 
     async def list_daemons(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         job: str | None,
@@ -45,33 +44,33 @@ class DaemonActions:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
         wanted = ScheduleFilter(namespace=namespace, job=job, kind=ScheduleKind.DAEMON.value)
         found, total = await self._schedules.list_schedules(
-            principal, wanted, after=after, limit=limit, cap=cap
+            context, wanted, after=after, limit=limit, cap=cap
         )
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             details = await self._details(connection, found)
         return [_summary(one) for one in details], total
 
-    async def daemon(self, principal: Principal, daemon_id: UUID) -> DaemonDetail:
-        schedule = await self._schedule(principal, daemon_id)
-        async with self._database.transaction() as connection:
+    async def daemon(self, context: RequestContext, daemon_id: UUID) -> DaemonDetail:
+        schedule = await self._schedule(context, daemon_id)
+        async with self._database.transaction(context) as connection:
             return (await self._details(connection, [schedule]))[0]
 
-    async def stop(self, principal: Principal, daemon_id: UUID) -> DaemonDetail:
+    async def stop(self, context: RequestContext, daemon_id: UUID) -> DaemonDetail:
         """End its instances, and start none until it is started. Again is harmless."""
-        await self._schedule(principal, daemon_id)
-        await self._schedules.enable(principal, daemon_id, enabled=False)
-        return await self._told(principal, daemon_id)
+        await self._schedule(context, daemon_id)
+        await self._schedules.enable(context, daemon_id, enabled=False)
+        return await self._told(context, daemon_id)
 
-    async def start(self, principal: Principal, daemon_id: UUID) -> DaemonDetail:
-        schedule = await self._schedule(principal, daemon_id)
+    async def start(self, context: RequestContext, daemon_id: UUID) -> DaemonDetail:
+        schedule = await self._schedule(context, daemon_id)
         if not schedule.job_enabled:
             raise Conflict(f"The job {schedule.job} is disabled: enable it first.", code="job.disabled")
-        await self._schedules.enable(principal, daemon_id, enabled=True)
-        return await self._told(principal, daemon_id)
+        await self._schedules.enable(context, daemon_id, enabled=True)
+        return await self._told(context, daemon_id)
 
-    async def scale(self, principal: Principal, daemon_id: UUID, replicas: int) -> DaemonDetail:
+    async def scale(self, context: RequestContext, daemon_id: UUID, replicas: int) -> DaemonDetail:
         """Change how many there are; the next file that says another number changes it again."""
-        schedule = await self._schedule(principal, daemon_id)
+        schedule = await self._schedule(context, daemon_id)
         if not 0 <= replicas <= MOST_REPLICAS:
             raise Invalid(f"replicas: must be between 0 and {MOST_REPLICAS}, not {replicas}.")
         if schedule.spec["daemon"].get("per_agent"):
@@ -80,44 +79,46 @@ class DaemonActions:
                 code="daemon.per_agent",
             )
         if schedule.spec["daemon"]["replicas"] != replicas:
-            await self._schedules.change(principal, daemon_id, {"daemon": {"replicas": replicas}})
-        return await self._told(principal, daemon_id)
+            await self._schedules.change(context, daemon_id, {"daemon": {"replicas": replicas}})
+        return await self._told(context, daemon_id)
 
-    async def restart(self, principal: Principal, daemon_id: UUID, slot: int | None) -> DaemonDetail:
+    async def restart(self, context: RequestContext, daemon_id: UUID, slot: int | None) -> DaemonDetail:
         """Start its instances anew, or that of one slot, no more at once than may be missing."""
-        schedule = await self._schedule(principal, daemon_id)
+        schedule = await self._schedule(context, daemon_id)
         if not (schedule.enabled and schedule.job_enabled):
             raise Conflict("The daemon is stopped: start it.", code="daemon.stopped")
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             asked = await transitions.ask_to_replace(connection, daemon_id, slot)
-            note_change("daemon", daemon_id, schedule.namespace, after={"restart": slot, "asked": asked})
+            context.audit.note_change(
+                "daemon", daemon_id, schedule.namespace, after={"restart": slot, "asked": asked}
+            )
         if slot is not None and not asked:
             raise NotFound(f"The daemon has no slot {slot}.", code="daemon.no_slot")
-        return await self._told(principal, daemon_id)
+        return await self._told(context, daemon_id)
 
     async def history(
-        self, principal: Principal, daemon_id: UUID, *, before: UUID | None, limit: int
+        self, context: RequestContext, daemon_id: UUID, *, before: UUID | None, limit: int
     ) -> list[DaemonRun]:
         """Return its instances, newest first; one more than `limit` when there are more."""
-        await self._schedule(principal, daemon_id)
-        async with self._database.transaction() as connection:
+        await self._schedule(context, daemon_id)
+        async with self._database.transaction(context) as connection:
             return await directory.history(connection, daemon_id, before=before, limit=limit + 1)
 
-    async def _schedule(self, principal: Principal, daemon_id: UUID) -> Schedule:
+    async def _schedule(self, context: RequestContext, daemon_id: UUID) -> Schedule:
         try:
-            found = await self._schedules.schedule(principal, daemon_id)
+            found = await self._schedules.schedule(context, daemon_id)
         except NotFound:
             found = None
         if found is None or found.kind != ScheduleKind.DAEMON:
             raise NotFound("There is no such daemon.", code="daemon.not_found")
         return found
 
-    async def _told(self, principal: Principal, daemon_id: UUID) -> DaemonDetail:
-        async with self._database.transaction() as connection:
+    async def _told(self, context: RequestContext, daemon_id: UUID) -> DaemonDetail:
+        async with self._database.transaction(context) as connection:
             namespace_id = await directory.namespace_of(connection, daemon_id)
         if namespace_id is not None:
-            self._hints.give([daemons_topic(namespace_id)])
-        return await self.daemon(principal, daemon_id)
+            self._hints.give([daemons_topic(namespace_id)], context)
+        return await self.daemon(context, daemon_id)
 
     async def _details(self, connection: Connection, schedules: Sequence[Schedule]) -> list[DaemonDetail]:
         slots = await directory.slots(connection, [one.id for one in schedules])

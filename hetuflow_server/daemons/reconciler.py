@@ -74,7 +74,7 @@ class DaemonReconciler:
         wanted = list(namespaces) if everything else [one for one in namespaces if one in news]
         self._found = {}
         if wanted:
-            async with self._database.looking() as connection:
+            async with self._database.batched_reading() as connection:
                 rows = await store.in_namespaces(connection, wanted)
             for one in await self._observe(rows):
                 if one.actions:

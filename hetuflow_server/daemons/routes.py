@@ -17,7 +17,7 @@ from hetuflow_server.daemons.actions import DaemonActions
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -25,7 +25,7 @@ _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/daemons", operation_id="list_daemons", opt=needs(Permission.SCHEDULES_READ), responses=problems())
 async def list_daemons(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
@@ -34,7 +34,7 @@ async def list_daemons(
 ) -> Page[Daemon]:
     """List daemons by namespace, job and name."""
     found, total = await daemon_actions.list_daemons(
-        principal,
+        context,
         namespace=namespace,
         job=job,
         after=decode_cursor(cursor, tuple[str, str, str]),
@@ -56,11 +56,11 @@ async def list_daemons(
 )
 async def get_daemon(
     daemon_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
 ) -> DaemonDetail:
     """A daemon with its slots; its id is that of its schedule."""
-    return await daemon_actions.daemon(principal, daemon_id)
+    return await daemon_actions.daemon(context, daemon_id)
 
 
 @get(
@@ -71,15 +71,13 @@ async def get_daemon(
 )
 async def list_daemon_runs(
     daemon_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[DaemonRun]:
     """List the instances a daemon has and had, newest first; `total` counts those of this page."""
-    found = await daemon_actions.history(
-        principal, daemon_id, before=decode_cursor(cursor, UUID), limit=limit
-    )
+    found = await daemon_actions.history(context, daemon_id, before=decode_cursor(cursor, UUID), limit=limit)
     more = encode_cursor(found[limit - 1].task_id) if len(found) > limit else None
     shown = found[:limit]
     return Page(shown, more, len(shown), more is not None)
@@ -94,11 +92,11 @@ async def list_daemon_runs(
 )
 async def stop_daemon(
     daemon_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
 ) -> DaemonDetail:
     """End its instances and start none until it is started: its schedule is disabled."""
-    return await daemon_actions.stop(principal, daemon_id)
+    return await daemon_actions.stop(context, daemon_id)
 
 
 @post(
@@ -110,11 +108,11 @@ async def stop_daemon(
 )
 async def start_daemon(
     daemon_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
 ) -> DaemonDetail:
     """Start a stopped daemon: its schedule is enabled."""
-    return await daemon_actions.start(principal, daemon_id)
+    return await daemon_actions.start(context, daemon_id)
 
 
 @post(
@@ -127,11 +125,11 @@ async def start_daemon(
 async def scale_daemon(
     daemon_id: FromPath[UUID],
     data: JSONBody[ScaleRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
 ) -> DaemonDetail:
     """Change how many instances there are; the highest slots go first."""
-    return await daemon_actions.scale(principal, daemon_id, data.replicas)
+    return await daemon_actions.scale(context, daemon_id, data.replicas)
 
 
 @post(
@@ -144,11 +142,11 @@ async def scale_daemon(
 async def restart_daemon(
     daemon_id: FromPath[UUID],
     data: JSONBody[RestartRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     daemon_actions: NamedDependency[DaemonActions],
 ) -> DaemonDetail:
     """Start all instances anew, a few at a time, or that of one slot."""
-    return await daemon_actions.restart(principal, daemon_id, data.slot)
+    return await daemon_actions.restart(context, daemon_id, data.slot)
 
 
 daemons_router = Router(

@@ -33,7 +33,7 @@ class EventDeadlines:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them a deadline has come, with one query for all."""
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             return await store.due_in(connection, namespaces)
 
     async def run_once(self, namespace_id: int) -> int:

@@ -88,7 +88,7 @@ class EventMatcher:
         if self._expected:
             self._expected = False
             return True
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             return await store.any_to_match(connection)
 
     async def _match(self) -> int:

@@ -19,7 +19,7 @@ from hetuflow_server.events.store import EventFilter
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 
@@ -32,17 +32,17 @@ _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
 )
 async def emit_event(
     data: JSONBody[EventRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     events: NamedDependency[Events],
 ) -> Response[EventDetail]:
     """Record an event; 201. With a key that the namespace knows it is the event there was; 200."""
-    emitted = await events.emit(principal, data)
+    emitted = await events.emit(context, data)
     return Response(emitted.event, status_code=HTTPStatus.CREATED if emitted.is_new else HTTPStatus.OK)
 
 
 @get("/events", operation_id="list_events", opt=needs(Permission.EVENTS_READ), responses=problems())
 async def list_events(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     events: NamedDependency[Events],
     namespace: Annotated[str | None, QueryParameter()] = None,
     name: Annotated[str | None, QueryParameter(description="A name, or its beginning and `*`.")] = None,
@@ -54,7 +54,7 @@ async def list_events(
 ) -> Page[Event]:
     """List events, newest first. A page may be short and have a next one: only so many are looked at."""
     page = await events.list_events(
-        EventFilter(principal.reach(namespace), name=name, key=key, since=since, until=until),
+        EventFilter(context.reach(namespace), name=name, key=key, since=since, until=until),
         before=decode_cursor(cursor, UUID),
         limit=limit,
         cap=TOTAL_CAP,
@@ -71,11 +71,11 @@ async def list_events(
 )
 async def get_event(
     event_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     events: NamedDependency[Events],
 ) -> EventDetail:
     """An event, and what became of it at each schedule that wanted it."""
-    return await events.event(principal, event_id)
+    return await events.event(context, event_id)
 
 
 @post(
@@ -86,11 +86,11 @@ async def get_event(
 )
 async def replay_event(
     event_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     events: NamedDependency[Events],
 ) -> EventDetail:
     """Say an event once more: a new one with its name and payload, matched with the schedules of now."""
-    return (await events.replay(principal, event_id)).event
+    return (await events.replay(context, event_id)).event
 
 
 events_router = Router(

@@ -23,8 +23,7 @@ from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.postgres.keyset import Listed
 from hetuflow_server.queue import tasks_store as task_store
-from hetuflow_server.requests.audit_context import afterwards, note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 API, TASK, REPLAY = "api", "task", "replay"
 
@@ -45,11 +44,11 @@ class Events:
         """Call `callback` when an event has been committed here, for whoever matches them."""
         self._when_recorded.append(callback)
 
-    async def emit(self, principal: Principal, asked: EventRequest) -> Emitted:
+    async def emit(self, context: RequestContext, asked: EventRequest) -> Emitted:
         """Record an event; one with a key that is known in its namespace is the one there was."""
-        principal.require_namespace(asked.namespace)
+        context.require_namespace(asked.namespace)
         payload = check_event(asked.name, asked.payload, asked.key)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             namespace_id = (await access_store.namespace_ids(connection, [asked.namespace]))[asked.namespace]
             depth = await self._depth(connection, asked)
             new = NewEvent(
@@ -58,28 +57,30 @@ class Events:
                 payload=payload,
                 key=asked.key,
                 source=API if asked.task_id is None else TASK,
-                created_by=principal.name,
+                created_by=context.principal.name,
                 depth=depth,
                 task_id=asked.task_id,
             )
             id_, is_new = await store.record(connection, new)
-            event = await self._detail(connection, principal, id_)
-            note_change("event", id_, asked.namespace, after={"name": new.name, "payload": payload})
-        self._tell(is_new)
+            event = await self._detail(connection, context, id_)
+            context.audit.note_change(
+                "event", id_, asked.namespace, after={"name": new.name, "payload": payload}
+            )
+        self._tell(context, is_new)
         return Emitted(event, is_new)
 
     async def record(self, connection: Connection, new: NewEvent) -> tuple[UUID, bool]:
         """Record a checked event in the transaction of whoever received it; `announce` it when committed."""
         return await store.record(connection, new)
 
-    def announce(self) -> None:
+    def announce(self, context: RequestContext) -> None:
         """Have what has been recorded and committed matched at once; without it that takes a second."""
-        self._tell(is_new=True)
+        self._tell(context, is_new=True)
 
-    async def replay(self, principal: Principal, event_id: UUID) -> Emitted:
+    async def replay(self, context: RequestContext, event_id: UUID) -> Emitted:
         """Say an event once more: a new one of the same name and payload, matched with what is there now."""
-        async with self._database.transaction() as connection:
-            found = await self._detail(connection, principal, event_id)
+        async with self._database.transaction(context) as connection:
+            found = await self._detail(connection, context, event_id)
             namespaces = await access_store.namespace_ids(connection, [found.namespace])
             new = NewEvent(
                 namespace_id=namespaces[found.namespace],
@@ -87,31 +88,33 @@ class Events:
                 payload=msgspec.json.encode(found.payload).decode(),
                 key=None,
                 source=REPLAY,
-                created_by=principal.name,
+                created_by=context.principal.name,
                 replay_of=found.id,
             )
             id_, is_new = await store.record(connection, new)
-            event = await self._detail(connection, principal, id_)
-            note_change("event", id_, found.namespace, after={"name": new.name, "replay_of": str(found.id)})
-        self._tell(is_new)
+            event = await self._detail(connection, context, id_)
+            context.audit.note_change(
+                "event", id_, found.namespace, after={"name": new.name, "replay_of": str(found.id)}
+            )
+        self._tell(context, is_new)
         return Emitted(event, is_new)
 
-    async def event(self, principal: Principal, event_id: UUID) -> EventDetail:
-        async with self._database.transaction() as connection:
-            return await self._detail(connection, principal, event_id)
+    async def event(self, context: RequestContext, event_id: UUID) -> EventDetail:
+        async with self._database.transaction(context) as connection:
+            return await self._detail(connection, context, event_id)
 
     async def list_events(
         self, wanted: EventFilter, *, before: UUID | None, limit: int, cap: int
     ) -> Listed[Event]:
         """Return up to `limit` events; there may be a next page behind a short one."""
         _check_times(wanted.since, wanted.until)
-        async with self._database.transaction(Lane.WALKING) as connection:
+        async with self._database.transaction(lane=Lane.INDEX_ORDER) as connection:
             walk = await store.walk_to(connection, wanted)
             return await keyset.page(connection, walk, store.listed, before=before, limit=limit, cap=cap)
 
-    async def _detail(self, connection: Connection, principal: Principal, event_id: UUID) -> EventDetail:
+    async def _detail(self, connection: Connection, context: RequestContext, event_id: UUID) -> EventDetail:
         found = await store.shown(connection, event_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise NotFound("There is no such event.", code="event.not_found")
         effects = await store.effects(connection, event_id)
         return EventDetail(**msgspec.structs.asdict(found), effects=effects)
@@ -128,10 +131,10 @@ class Events:
             )
         return await store.chain_depth(connection, asked.task_id)
 
-    def _tell(self, is_new: bool) -> None:
+    def _tell(self, context: RequestContext, is_new: bool) -> None:
         if is_new:
             for callback in self._when_recorded:
-                afterwards(callback)
+                context.after_commit(callback)
 
 
 def check_event(name: str, payload: Any, key: str | None) -> str:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hetuflow_core import ids
 from hetuflow_core.resources.events import Event, EventEffect
-from hetuflow_server.postgres import keyset
+from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.postgres.keyset import EVERYTHING, FIRST, LAST, KeysetIndex, KeysetQuery, few
 
@@ -88,7 +88,7 @@ async def walk_to(connection: Connection, wanted: EventFilter) -> KeysetQuery:
     exact = wanted.name is not None and not begins
     scopes = None
     if exact or wanted.namespaces is not None:
-        scopes = await keyset.namespaces(connection, wanted.namespaces)
+        scopes = await access_store.namespace_ids_within(connection, wanted.namespaces)
     axis, conditions = None, []
     if scopes is not None and few(scopes):
         axis = KeysetIndex("namespace_id", "integer", "name" if exact else None)

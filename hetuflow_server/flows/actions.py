@@ -31,8 +31,7 @@ from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.postgres.keyset import Listed
 from hetuflow_server.queue.finish import Finisher
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _LONGEST_COMMENT: Final = 2_000
 _BATCH: Final = 200
@@ -60,11 +59,11 @@ _ENDS: Final = {
 class TasksOfRuns(Protocol):
     """The actions on tasks that actions on flow runs consist of: the task of a flow run has the run's id."""
 
-    async def tasks_by_id(self, task_ids: Sequence[UUID]) -> list[Task]: ...
+    async def tasks_by_id(self, context: RequestContext, task_ids: Sequence[UUID]) -> list[Task]: ...
 
-    async def cancel(self, principal: Principal, task_id: UUID) -> Task: ...
+    async def cancel(self, context: RequestContext, task_id: UUID) -> Task: ...
 
-    async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool) -> Task: ...
+    async def repeat(self, context: RequestContext, task_id: UUID, *, from_failed: bool) -> Task: ...
 
 
 class FlowActions:
@@ -82,10 +81,10 @@ class FlowActions:
         self._finisher = finisher
         self._tasks = tasks
 
-    async def run(self, principal: Principal, run_id: UUID) -> FlowRunDetail:
-        async with self._database.transaction() as connection:
+    async def run(self, context: RequestContext, run_id: UUID) -> FlowRunDetail:
+        async with self._database.transaction(context) as connection:
             found = await listing_store.run_by_id(connection, run_id)
-            if found is None or not principal.sees(found.namespace):
+            if found is None or not context.sees(found.namespace):
                 raise _no_run()
             shape = await self._flow_advance.definitions.of(connection, found.job_id, found.job_version)
             states = await listing_store.node_states(connection, run_id)
@@ -100,57 +99,57 @@ class FlowActions:
         return FlowRunDetail(**msgspec.structs.asdict(found), nodes=nodes)
 
     async def list_runs(
-        self, principal: Principal, wanted: RunFilter, *, limit: int, cap: int
+        self, context: RequestContext, wanted: RunFilter, *, limit: int, cap: int
     ) -> Listed[FlowRun]:
         """Return up to `limit` runs; there may be a next page behind a short one."""
-        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
-        async with self._database.transaction(Lane.WALKING) as connection:
+        wanted = replace(wanted, namespaces=context.reach(wanted.namespace))
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             walk = await listing_store.walk_to(connection, wanted)
             return await keyset.page(
                 connection, walk, listing_store.runs, before=wanted.before, limit=limit, cap=cap
             )
 
     async def tasks(
-        self, principal: Principal, run_id: UUID, node: str | None, *, after: UUID | None, limit: int
+        self, context: RequestContext, run_id: UUID, node: str | None, *, after: UUID | None, limit: int
     ) -> tuple[list[Task], int]:
-        await self._seen(principal, run_id)
+        await self._seen(context, run_id)
         first, last = ids.range_of([run_id])
         start = first if after is None else UUID(int=after.int + 1)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             found = await listing_store.task_ids(connection, run_id, node, start, last, limit + 1)
             total = await listing_store.count_tasks(connection, run_id, node, first, last)
-        return await self._tasks.tasks_by_id(found), total
+        return await self._tasks.tasks_by_id(context, found), total
 
-    async def cancel(self, principal: Principal, run_id: UUID) -> FlowRunDetail:
+    async def cancel(self, context: RequestContext, run_id: UUID) -> FlowRunDetail:
         """End a run by its task; cancelling twice is cancelling once."""
-        await self._seen(principal, run_id)
-        await self._tasks.cancel(principal, run_id)
-        return await self.run(principal, run_id)
+        await self._seen(context, run_id)
+        await self._tasks.cancel(context, run_id)
+        return await self.run(context, run_id)
 
-    async def retry(self, principal: Principal, run_id: UUID, *, whole: bool) -> Task:
+    async def retry(self, context: RequestContext, run_id: UUID, *, whole: bool) -> Task:
         """Make a new run of one that has ended, from what failed or as a whole."""
-        run = await self._seen(principal, run_id)
+        run = await self._seen(context, run_id)
         if run.status == FlowRunStatus.SUCCEEDED and not whole:
             raise Conflict("Nothing of this run failed: run it again as a whole.", code="flow.nothing_failed")
-        return await self._tasks.repeat(principal, run_id, from_failed=not whole)
+        return await self._tasks.repeat(context, run_id, from_failed=not whole)
 
     async def decide(
-        self, principal: Principal, run_id: UUID, node: str, word: NodeAction, comment: str | None
+        self, context: RequestContext, run_id: UUID, node: str, word: NodeAction, comment: str | None
     ) -> FlowRunDetail:
         if comment is not None and (len(comment) > _LONGEST_COMMENT or "\0" in comment):
             raise Invalid(f"A comment has at most {_LONGEST_COMMENT} characters.")
-        seen = await self._seen(principal, run_id)
-        async with self._database.transaction() as connection:
+        seen = await self._seen(context, run_id)
+        async with self._database.transaction(context) as connection:
             run = (await store.lock_runs(connection, [run_id]))[run_id]
             shape = await self._flow_advance.definitions.of_run(connection, run)
             row = (await store.nodes(connection, run_id, [node])).get(node)
             if row is None or node not in shape.nodes:
                 raise NotFound(f"The run has no node {node}.", code="flow.no_node")
-            _check_right(principal, seen.namespace, shape.nodes[node].spec, word)
+            _check_right(context, seen.namespace, shape.nodes[node].spec, word)
             _check_state(run, shape.nodes[node].spec, row, word)
             status, reason = _ENDS[word]
-            end = NodeEnd(node, status, reason, decided_by=principal.name, comment=comment)
-            note_change(
+            end = NodeEnd(node, status, reason, decided_by=context.principal.name, comment=comment)
+            context.audit.note_change(
                 "flow_node",
                 f"{run_id}/{node}",
                 seen.namespace,
@@ -158,8 +157,8 @@ class FlowActions:
                 after={"status": status, "reason": reason, "comment": comment},
             )
             hints = await self._end(connection, run, end)
-        self._hints.give(hints)
-        return await self.run(principal, run_id)
+        self._hints.give(hints, context)
+        return await self.run(context, run_id)
 
     async def _end(self, connection: Connection, run: LockedRun, end: NodeEnd) -> set[Topic]:
         """End a node, then what runs of it, and only then begin with what follows: limits come last."""
@@ -176,31 +175,33 @@ class FlowActions:
         _, following = await self._flow_advance.conclude(connection, run, [end], between=cancel_tasks)
         return hints | following
 
-    async def _seen(self, principal: Principal, run_id: UUID) -> FlowRun:
-        async with self._database.transaction() as connection:
+    async def _seen(self, context: RequestContext, run_id: UUID) -> FlowRun:
+        async with self._database.transaction(context) as connection:
             found = await listing_store.run_by_id(connection, run_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise _no_run()
         return found
 
 
-def _check_right(principal: Principal, namespace: str, node: FlowNode, word: NodeAction) -> None:
+def _check_right(context: RequestContext, namespace: str, node: FlowNode, word: NodeAction) -> None:
     approvers = node.approval.approvers if node.approval is not None else ()
     if word in {NodeAction.SKIP, NodeAction.MARK_SUCCESS} or not approvers:
-        principal.require(Permission.FLOWS_OPERATE, namespace)
-    elif not any(_is(principal, namespace, approver) for approver in approvers):
+        context.require(Permission.FLOWS_OPERATE, namespace)
+    elif not any(_is(context, namespace, approver) for approver in approvers):
         raise Denied(
-            f"{node.name} is for {', '.join(approvers)} to decide, not for {principal.name}.",
+            f"{node.name} is for {', '.join(approvers)} to decide, not for {context.principal.name}.",
             code="flow.not_approver",
         )
 
 
-def _is(principal: Principal, namespace: str, approver: str) -> bool:
+def _is(context: RequestContext, namespace: str, approver: str) -> bool:
     """Whether somebody is meant by a name, or by a role: who may all that the role may there."""
     if not approver.startswith(_ROLE):
-        return approver == principal.name
+        return approver == context.principal.name
     role = approver.removeprefix(_ROLE)
-    return role in list(Role) and ROLE_PERMISSIONS[Role(role)] - GLOBAL <= principal.rights.within(namespace)
+    return role in list(Role) and ROLE_PERMISSIONS[Role(role)] - GLOBAL <= context.principal.rights.within(
+        namespace
+    )
 
 
 def _check_state(run: LockedRun, node: FlowNode, row: NodeRow, word: NodeAction) -> None:

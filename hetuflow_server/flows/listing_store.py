@@ -9,7 +9,7 @@ from uuid import UUID
 
 from hetuflow_core.ids import range_of
 from hetuflow_core.resources.flows import FlowRun
-from hetuflow_server.postgres import keyset
+from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.connection import Connection
 from hetuflow_server.postgres.keyset import EVERYTHING, KeysetIndex, KeysetQuery, few
 
@@ -56,7 +56,7 @@ async def walk_to(connection: Connection, wanted: RunFilter) -> KeysetQuery:
         scopes = list((await connection.execute(_JOBS, named)).scalars())
         axis = KeysetIndex("job_id", "uuid")
     elif namespaces is not None:
-        scopes = await keyset.namespaces(connection, namespaces)
+        scopes = await access_store.namespace_ids_within(connection, namespaces)
         axis = KeysetIndex("namespace_id", "integer")
     if axis is not None and not few(scopes):
         conditions.append(f"r.{axis.column} = ANY(%(scopes)s::{axis.kind}[])")

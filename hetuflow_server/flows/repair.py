@@ -66,7 +66,7 @@ class FlowRepair:
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them something is due or was left undone, with one query for all."""
         # By itself: upkeep locks partitions now and then, and no other look is to wait for that.
-        async with self._database.reading(Lane.WALKING) as connection:
+        async with self._database.reading(lane=Lane.INDEX_ORDER) as connection:
             found = await store.due_in(connection, namespaces, ahead=_AHEAD, left_undone=_LEFT_UNDONE)
         soon = [one.due_in for one in found if one.due_in is not None and one.due_in > timedelta(0)]
         if soon:

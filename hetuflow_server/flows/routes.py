@@ -21,7 +21,7 @@ from hetuflow_server.flows.listing_store import RunFilter
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 Actions = NamedDependency[FlowActions]
@@ -29,7 +29,7 @@ Actions = NamedDependency[FlowActions]
 
 @get("/flow-runs", operation_id="list_flow_runs", opt=needs(Permission.FLOWS_READ), responses=problems())
 async def list_flow_runs(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the flow.")] = None,
@@ -41,7 +41,7 @@ async def list_flow_runs(
     if status is not None and status not in list(FlowRunStatus):
         raise Invalid(f"There is no such status of a run: use one of {', '.join(FlowRunStatus)}.")
     wanted = RunFilter(namespace=namespace, job=job, status=status, before=decode_cursor(cursor, UUID))
-    page = await flow_actions.list_runs(principal, wanted, limit=limit, cap=TOTAL_CAP)
+    page = await flow_actions.list_runs(context, wanted, limit=limit, cap=TOTAL_CAP)
     more = None if page.position is None else encode_cursor(page.position)
     return Page(page.items, more, page.total.count, page.total.capped)
 
@@ -53,10 +53,10 @@ async def list_flow_runs(
     responses=problems(HTTPStatus.NOT_FOUND),
 )
 async def get_flow_run(
-    run_id: FromPath[UUID], principal: NamedDependency[Principal], flow_actions: Actions
+    run_id: FromPath[UUID], context: NamedDependency[RequestContext], flow_actions: Actions
 ) -> FlowRunDetail:
     """A run with its nodes: how each stands, and where it stands in a drawing of the graph."""
-    return await flow_actions.run(principal, run_id)
+    return await flow_actions.run(context, run_id)
 
 
 @get(
@@ -67,7 +67,7 @@ async def get_flow_run(
 )
 async def list_flow_tasks(
     run_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
     node: Annotated[str | None, QueryParameter(description="Only those of this node.")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -75,7 +75,7 @@ async def list_flow_tasks(
 ) -> Page[Task]:
     """List the tasks of a run's nodes."""
     after = decode_cursor(cursor, UUID)
-    tasks, total = await flow_actions.tasks(principal, run_id, node, after=after, limit=limit)
+    tasks, total = await flow_actions.tasks(context, run_id, node, after=after, limit=limit)
     more = encode_cursor(tasks[limit - 1].id) if len(tasks) > limit else None
     return Page(tasks[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
 
@@ -88,10 +88,10 @@ async def list_flow_tasks(
     responses=_STATE_PROBLEMS,
 )
 async def cancel_flow_run(
-    run_id: FromPath[UUID], principal: NamedDependency[Principal], flow_actions: Actions
+    run_id: FromPath[UUID], context: NamedDependency[RequestContext], flow_actions: Actions
 ) -> FlowRunDetail:
     """End a run. What waits ends at once; what runs ends when its agents have killed it."""
-    return await flow_actions.cancel(principal, run_id)
+    return await flow_actions.cancel(context, run_id)
 
 
 @post(
@@ -103,14 +103,14 @@ async def cancel_flow_run(
 async def retry_flow_run(
     run_id: FromPath[UUID],
     data: JSONBody[FlowRetry],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
 ) -> Task:
     """Run a flow that has ended again, from what failed or as a whole, as a new run.
 
     The new run has the id of the task in the answer.
     """
-    return await flow_actions.retry(principal, run_id, whole=data.whole)
+    return await flow_actions.retry(context, run_id, whole=data.whole)
 
 
 @post(
@@ -124,11 +124,11 @@ async def approve_flow_node(
     run_id: FromPath[UUID],
     node: FromPath[str],
     data: JSONBody[NodeDecision],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
 ) -> FlowRunDetail:
     """Let a run go on that waits for approval at this node; who may, the node says."""
-    return await flow_actions.decide(principal, run_id, node, NodeAction.APPROVE, data.comment)
+    return await flow_actions.decide(context, run_id, node, NodeAction.APPROVE, data.comment)
 
 
 @post(
@@ -142,11 +142,11 @@ async def reject_flow_node(
     run_id: FromPath[UUID],
     node: FromPath[str],
     data: JSONBody[NodeDecision],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
 ) -> FlowRunDetail:
     """Let a node fail that waits for approval; who may, the node says."""
-    return await flow_actions.decide(principal, run_id, node, NodeAction.REJECT, data.comment)
+    return await flow_actions.decide(context, run_id, node, NodeAction.REJECT, data.comment)
 
 
 @post(
@@ -160,11 +160,11 @@ async def skip_flow_node(
     run_id: FromPath[UUID],
     node: FromPath[str],
     data: JSONBody[NodeDecision],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
 ) -> FlowRunDetail:
     """Skip a node that has not ended; what runs of it is cancelled."""
-    return await flow_actions.decide(principal, run_id, node, NodeAction.SKIP, data.comment)
+    return await flow_actions.decide(context, run_id, node, NodeAction.SKIP, data.comment)
 
 
 @post(
@@ -178,11 +178,11 @@ async def mark_flow_node(
     run_id: FromPath[UUID],
     node: FromPath[str],
     data: JSONBody[NodeDecision],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     flow_actions: Actions,
 ) -> FlowRunDetail:
     """Take a node that has not ended for succeeded; what runs of it is cancelled."""
-    return await flow_actions.decide(principal, run_id, node, NodeAction.MARK_SUCCESS, data.comment)
+    return await flow_actions.decide(context, run_id, node, NodeAction.MARK_SUCCESS, data.comment)
 
 
 flow_runs_router = Router(

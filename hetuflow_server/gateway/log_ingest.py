@@ -51,7 +51,7 @@ class LogIngest:
 
     async def _append(self, batches: Sequence[Sequence[m.LogChunk]]) -> list[list[m.LogResult]]:
         chunks = [chunk for batch in batches for chunk in batch]
-        async with self._database.transaction(Lane.PLANNED) as connection:
+        async with self._database.transaction(lane=Lane.PLANNED) as connection:
             claims = await log_store.claims_of(connection, sorted({chunk.instance_id for chunk in chunks}))
             growth = _Growth(self._cap, claims)
             growth.lengths = await log_store.lock_lengths(connection, growth.keys_of(chunks))

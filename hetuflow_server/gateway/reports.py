@@ -79,7 +79,7 @@ class Reports:
         session = await self._sessions.current(credential, asked.session_id)
         _check_progress(asked.progress)
         held = sorted((one.instance_id, one.token) for one in asked.held)
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.single(lane=Lane.PLANNED) as connection:
             kept = await queue_store.renew(connection, held, claim_transitions.RESERVATION) if held else []
             if asked.progress:
                 await queue_store.note_progress(connection, [_noted(one) for one in asked.progress])
@@ -133,7 +133,7 @@ class Reports:
         held = sorted(
             [(r.instance_id, r.token) for batch in batches for r in batch], key=lambda one: one[0].int
         )
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.single(lane=Lane.PLANNED) as connection:
             started = await transitions.start(connection, held)
             if len(started) == len(held):
                 return [[_OK] * len(batch) for batch in batches]
@@ -183,7 +183,7 @@ class Reports:
         """End what can be ended without a question: most of it, one row after the other."""
         if not reports:
             return set()
-        async with self._database.transaction(Lane.PLANNED) as connection:
+        async with self._database.transaction(lane=Lane.PLANNED) as connection:
             settled = await self._finisher.succeed(connection, [_ending(report) for report in reports])
         self._hints.give(settled.hints)
         self._hints.give_ended(settled.ended)
@@ -191,7 +191,7 @@ class Reports:
 
     async def _end_apart(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
         """End everything else, nodes of flows apart from the rest: they wait for each other's runs."""
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.single(lane=Lane.PLANNED) as connection:
             nodes = await flow_store.in_flows(connection, [report.instance_id for _, report in reports])
         stale: set[tuple[UUID, UUID]] = set()
         for some in (
@@ -204,7 +204,7 @@ class Reports:
 
     async def _end(self, reports: Sequence[AgentFinish]) -> set[tuple[UUID, UUID]]:
         """End claims, and return what came too late."""
-        async with self._database.transaction(Lane.PLANNED) as connection:
+        async with self._database.transaction(lane=Lane.PLANNED) as connection:
             endings = [_ending(report) for _, report in reports]
             settled = await self._finisher.settle(connection, endings, transitions.finish)
             ended = settled.ended - _contested(reports)

@@ -1,4 +1,4 @@
-"""The door of the REST API: every route says what it needs, and that is checked before it answers."""
+"""Authorization of the REST API: every route declares what it needs, and the guard checks it first."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
+from litestar.types import Scope
 
 from hetuflow_core.access.permissions import Permission
 from hetuflow_server.http.credentials import ASKS_PASSWORD, basic, bearer, source_of
-from hetuflow_server.requests.audit_context import name_action, name_actor
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 
 _DECLARED = "access"
 _UNKEPT = "unkept"
 _BASIC = "basic"
-_PRINCIPAL = "principal"
+_CONTEXT = "context"
 
 
 class RouteAccess(Enum):
@@ -60,7 +61,8 @@ def guard_with(
     """Return the guard of all routes: who asks, and whether it may ask for this at all."""
 
     async def guard(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:
-        name_action(str(getattr(handler, "operation_id", None) or handler.handler_name))
+        context = context_of(connection)
+        context.audit.action = str(getattr(handler, "operation_id", None) or handler.handler_name)
         access = declared(handler.opt)
         if access is None:
             # The framework answers OPTIONS by itself; who asks must be known all the same.
@@ -73,15 +75,17 @@ def guard_with(
         if handler.opt.get(_BASIC):
             credential = credential or basic(connection)
             connection.scope["state"][ASKS_PASSWORD] = True
-        principal = await authenticate(credential, source_of(connection))
-        name_actor(principal.kind.value, principal.id, principal.name)
+        context.authenticated(await authenticate(credential, source_of(connection)))
         if isinstance(access, Permission):
-            principal = principal.needing(access)
-        connection.scope["state"][_PRINCIPAL] = principal
+            context.need(access)
 
     return guard
 
 
-def principal_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Principal:
-    principal: Principal = connection.scope["state"][_PRINCIPAL]
-    return principal
+def set_context(scope: Scope, context: RequestContext) -> None:
+    scope["state"][_CONTEXT] = context
+
+
+def context_of(connection: ASGIConnection[Any, Any, Any, Any]) -> RequestContext:
+    context: RequestContext = connection.scope["state"][_CONTEXT]
+    return context

@@ -17,10 +17,9 @@ from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from hetuflow_core.errors import Invalid
-from hetuflow_server.http.authorization import RouteAccess, declared, principal_of, repeatable
+from hetuflow_server.http.authorization import RouteAccess, context_of, declared, repeatable
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.problems import PROBLEM_JSON, answer_of
-from hetuflow_server.requests.audit_context import current_deed
 from hetuflow_server.requests.idempotency import (
     LONGEST_KEY,
     IdempotentRequest,
@@ -44,15 +43,9 @@ def repeating_with(
     async def begin(request: Request[Any, Any, Any]) -> Response[bytes] | None:
         await before(request)
         key = request.headers.get(HEADER)
-        audit_context = current_deed()
         access = declared(request.route_handler.opt)
         # Messages from elsewhere and logging in have no caller that a key could belong to.
-        if (
-            key is None
-            or audit_context is None
-            or request.method != "POST"
-            or access in {None, RouteAccess.OPEN}
-        ):
+        if key is None or request.method != "POST" or access in {None, RouteAccess.OPEN}:
             return None
         if not repeatable(request.route_handler.opt):
             raise Invalid(
@@ -61,7 +54,7 @@ def repeating_with(
             )
         address = [request.url.path.encode(), request.scope["query_string"]]
         asked = KeyedRequest(key, [b"POST", *address, await request.body()])
-        begun = await idempotent_requests.begin(principal_of(request), asked, audit_context)
+        begun = await idempotent_requests.begin(context_of(request), asked)
         if isinstance(begun, IdempotentRequest):
             request.scope["state"][_UNDER_WAY] = begun
             return None

@@ -1,4 +1,4 @@
-"""Around every request: its ids, and one line in the log. Bodies, queries and headers are never logged."""
+"""Around every request: ids, context, and one log line. Bodies, queries and headers are never logged."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
+from typing import Protocol
 
 import structlog
 from litestar.enums import ScopeType
@@ -21,9 +22,10 @@ from hetuflow_core.tracing import (
     new_trace_id,
     parse_traceparent,
 )
-from hetuflow_server.audit.service import Denials
+from hetuflow_server.http.authorization import set_context
 from hetuflow_server.http.source_address import Network, source_address
-from hetuflow_server.requests.audit_context import AuditContext, opened
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import AuditEntries, RequestContext
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.http")
 _level = logging.getLogger("hetuflow.http")
@@ -52,17 +54,28 @@ def log_answer(method: str, path: str, status: int, seconds: float) -> None:
         log.log(level, "Answered.", method=method, path=path, status=status, ms=round(seconds * 1000, 1))
 
 
-class RequestContext:
-    """Gives each request a request id and a trace id, taken from the caller where it sent them.
+class DenialRecorder(Protocol):
+    async def note(self, audit: AuditContext, status: int) -> None:
+        """Record that a request was refused."""
 
-    Those of people and keys are deeds, which the audit trail is written from; what is denied is noted here.
+
+class RequestMiddleware:
+    """Gives each request a context, and a request id and a trace id, taken from the caller if it sent them.
+
+    `entries` writes the audit entries of requests that change something; `denials` records refused requests.
     """
 
     def __init__(
-        self, app: ASGIApp, clock: Clock, denials: Denials, trusted_proxies: Sequence[Network] = ()
+        self,
+        app: ASGIApp,
+        clock: Clock,
+        entries: AuditEntries,
+        denials: DenialRecorder,
+        trusted_proxies: Sequence[Network] = (),
     ) -> None:
         self._app = app
         self._clock = clock
+        self._entries = entries
         self._denials = denials
         self._trusted = trusted_proxies
 
@@ -90,13 +103,12 @@ class RequestContext:
         started = self._clock.monotonic()
         with bind_request(request_id=request_id, trace_id=trace.trace_id):
             try:
-                if scope["path"].startswith(_NOT_AUDITED):
-                    await self._app(scope, receive, send_with_id)
-                else:
-                    with opened(self._audit_context(scope, request_id)) as audit_context:
-                        await self._app(scope, receive, send_with_id)
-                    if status in _DENIED or (status == HTTPStatus.NOT_FOUND and audit_context.hidden):
-                        await self._denials.note(audit_context, status)
+                audit = self._audit_context(scope, request_id)
+                set_context(scope, RequestContext(audit, self._entries))
+                await self._app(scope, receive, send_with_id)
+                denied = status in _DENIED or (status == HTTPStatus.NOT_FOUND and audit.hidden)
+                if denied and not scope["path"].startswith(_NOT_AUDITED):
+                    await self._denials.note(audit, status)
             finally:
                 log_answer(scope["method"], scope["path"], status, self._clock.monotonic() - started)
 
@@ -112,7 +124,7 @@ class RequestContext:
             self._clock.now(),
             scope["state"]["source"],
             request_id,
-            mutates=scope["method"] not in _READING,
+            mutates=scope["method"] not in _READING and not path.startswith(_NOT_AUDITED),
             action=f"{scope['method']} {path}"[:_LONGEST_TARGET],
             target=path[:_LONGEST_TARGET],
         )

@@ -73,6 +73,15 @@ async def namespace_names(connection: Connection) -> list[str]:
     return list((await connection.execute("SELECT name FROM sched_namespace")).scalars())
 
 
+async def namespace_ids_within(connection: Connection, names: Sequence[str] | None) -> list[int]:
+    """Return the ids of these namespaces that exist, in order; None: of all."""
+    rows = await connection.execute(
+        "SELECT id FROM sched_namespace WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) ORDER BY id",
+        {"names": None if names is None else list(names)},
+    )
+    return list(rows.scalars())
+
+
 async def valid_api_key(connection: Connection, prefix: str) -> ApiKeyRow | None:
     row = (await connection.execute(_VALID_KEY, {"prefix": prefix})).one_or_none()
     if row is None:

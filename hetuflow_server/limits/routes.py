@@ -16,14 +16,14 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.limits.service import Limits
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 
 @get("/limits", operation_id="list_limits", opt=needs(Permission.LIMITS_READ), responses=problems())
 async def list_limits(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     limits: NamedDependency[Limits],
     namespace: Annotated[str | None, QueryParameter()] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -31,7 +31,7 @@ async def list_limits(
 ) -> Page[LimitResource]:
     """List limits by namespace and name, with how much of each is in use."""
     found, total = await limits.list_limits(
-        principal,
+        context,
         namespace=namespace,
         after=decode_cursor(cursor, tuple[str, str]),
         limit=limit,
@@ -44,11 +44,11 @@ async def list_limits(
 @post("/limits", operation_id="create_limit", opt=needs(Permission.LIMITS_WRITE), responses=_CHANGE_PROBLEMS)
 async def create_limit(
     data: JSONBody[LimitRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     limits: NamedDependency[Limits],
 ) -> LimitResource:
     """Define a limit that jobs of the namespace may name."""
-    return await limits.create(principal, data)
+    return await limits.create(context, data)
 
 
 @get(
@@ -60,11 +60,11 @@ async def create_limit(
 async def get_limit(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     limits: NamedDependency[Limits],
 ) -> LimitResource:
     """One limit, and how much of it is in use."""
-    return await limits.limit(principal, namespace, name.removeprefix("/"))
+    return await limits.limit(context, namespace, name.removeprefix("/"))
 
 
 @patch(
@@ -77,11 +77,11 @@ async def change_limit(
     namespace: FromPath[str],
     name: FromPath[str],
     data: JSONBody[LimitChange],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     limits: NamedDependency[Limits],
 ) -> LimitResource:
     """Raise or lower a limit; it holds from now on, and ends nothing that runs."""
-    return await limits.change(principal, namespace, name.removeprefix("/"), data.max)
+    return await limits.change(context, namespace, name.removeprefix("/"), data.max)
 
 
 @delete(
@@ -93,11 +93,11 @@ async def change_limit(
 async def delete_limit(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     limits: NamedDependency[Limits],
 ) -> None:
     """Delete a limit that no job names and no unfinished work counts against."""
-    await limits.delete(principal, namespace, name.removeprefix("/"))
+    await limits.delete(context, namespace, name.removeprefix("/"))
 
 
 limits_router = Router(

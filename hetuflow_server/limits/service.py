@@ -10,8 +10,8 @@ from hetuflow_server.cluster.hints import Hints, namespace_topic
 from hetuflow_server.identity import access_store
 from hetuflow_server.limits import store as limit_store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 
 
 class Limits:
@@ -21,7 +21,7 @@ class Limits:
 
     async def list_limits(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         after: tuple[str, str] | None,
@@ -29,61 +29,69 @@ class Limits:
         cap: int,
     ) -> tuple[list[Limit], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        namespaces = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        namespaces = context.reach(namespace)
+        async with self._database.transaction(context) as connection:
             found = await limit_store.list_limits(
                 connection, namespaces=namespaces, after=after, limit=limit + 1
             )
             return found, await limit_store.count_limits(connection, namespaces, cap + 1)
 
-    async def limit(self, principal: Principal, namespace: str, name: str) -> Limit:
-        async with self._database.transaction() as connection:
-            return await self._find(connection, principal, namespace, name)
+    async def limit(self, context: RequestContext, namespace: str, name: str) -> Limit:
+        async with self._database.transaction(context) as connection:
+            return await self._find(connection, context, namespace, name)
 
-    async def create(self, principal: Principal, asked: LimitRequest) -> Limit:
+    async def create(self, context: RequestContext, asked: LimitRequest) -> Limit:
         """Define a limit that is not there yet; the rules are those of a document of kind `limit`."""
         spec = _checked(asked.namespace, asked.name, asked.max)
-        async with self._database.transaction() as connection:
-            scope = await self._scope(connection, principal, spec.namespace, spec.name)
+        async with self._database.transaction(context) as connection:
+            scope = await self._scope(connection, context, spec.namespace, spec.name)
             if not await limit_store.create(connection, scope, spec.max):
                 raise Conflict(
                     f"The namespace {spec.namespace} has a limit {spec.name} already: change its max.",
                     code="limit.exists",
                 )
-            note_change("limit", spec.name, spec.namespace, after={"max": spec.max})
-            return await self._find(connection, principal, spec.namespace, spec.name)
+            context.audit.note_change("limit", spec.name, spec.namespace, after={"max": spec.max})
+            return await self._find(connection, context, spec.namespace, spec.name)
 
-    async def change(self, principal: Principal, namespace: str, name: str, most: int) -> Limit:
+    async def change(self, context: RequestContext, namespace: str, name: str, most: int) -> Limit:
         """Raise or lower; what runs goes on, and nothing new starts until there is room again."""
         spec = _checked(namespace, name, most)
-        async with self._database.transaction() as connection:
-            scope = await self._scope(connection, principal, spec.namespace, spec.name)
+        async with self._database.transaction(context) as connection:
+            scope = await self._scope(connection, context, spec.namespace, spec.name)
             before = await limit_store.change(connection, scope, spec.max)
             if before is None:
                 raise _no_limit(spec.namespace, spec.name)
-            note_change("limit", spec.name, spec.namespace, before={"max": before}, after={"max": spec.max})
-            changed = await self._find(connection, principal, spec.namespace, spec.name)
-        self._hints.give([namespace_topic(scope.namespace_id)])
+            context.audit.note_change(
+                "limit", spec.name, spec.namespace, before={"max": before}, after={"max": spec.max}
+            )
+            changed = await self._find(connection, context, spec.namespace, spec.name)
+        self._hints.give([namespace_topic(scope.namespace_id)], context)
         return changed
 
-    async def delete(self, principal: Principal, namespace: str, name: str) -> None:
+    async def delete(self, context: RequestContext, namespace: str, name: str) -> None:
         """Delete a limit nothing needs; jobs that name it, and work that counts against it, do."""
-        async with self._database.transaction() as connection:
-            scope = await self._scope(connection, principal, namespace, name)
-            await delete_limit(connection, scope.namespace_id, namespace, name)
+        async with self._database.transaction(context) as connection:
+            scope = await self._scope(connection, context, namespace, name)
+            await delete_limit(connection, context.audit, scope.namespace_id, namespace, name)
 
-    async def _scope(self, connection: Connection, principal: Principal, namespace: str, name: str) -> Scope:
-        principal.require_namespace(namespace)
+    async def _scope(
+        self, connection: Connection, context: RequestContext, namespace: str, name: str
+    ) -> Scope:
+        context.require_namespace(namespace)
         return Scope((await access_store.namespace_ids(connection, [namespace]))[namespace], name)
 
-    async def _find(self, connection: Connection, principal: Principal, namespace: str, name: str) -> Limit:
+    async def _find(
+        self, connection: Connection, context: RequestContext, namespace: str, name: str
+    ) -> Limit:
         found = await limit_store.list_limits(connection, namespaces=[namespace], name=name, limit=1)
-        if not found or not principal.sees(namespace):
+        if not found or not context.sees(namespace):
             raise _no_limit(namespace, name)
         return found[0]
 
 
-async def delete_limit(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+async def delete_limit(
+    connection: Connection, audit: AuditContext, namespace_id: int, namespace: str, name: str
+) -> None:
     """Delete a limit within a transaction; refuse if jobs name it or unfinished work counts against it."""
     scope = Scope(namespace_id, name)
     if not await limit_store.lock_for_deletion(connection, scope):
@@ -99,7 +107,7 @@ async def delete_limit(connection: Connection, namespace_id: int, namespace: str
             code="limit.in_use",
         )
     (before,) = await limit_store.list_limits(connection, namespaces=[namespace], name=name, limit=1)
-    note_change("limit", name, namespace, before={"max": before.max})
+    audit.note_change("limit", name, namespace, before={"max": before.max})
     await limit_store.delete(connection, scope)
 
 

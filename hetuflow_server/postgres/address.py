@@ -1,13 +1,13 @@
-"""One database address, in the spelling each library wants."""
+"""One database address, in the format of each library."""
 
 from __future__ import annotations
 
 
 def libpq_url(url: str) -> str:
-    """Return the address as psycopg reads it."""
+    """Return the address for psycopg."""
     return f"postgresql://{url.partition('://')[2]}"
 
 
 def sqlalchemy_url(url: str) -> str:
-    """Return the address as SQLAlchemy and alembic read it."""
+    """Return the address for SQLAlchemy and alembic."""
     return f"postgresql+psycopg://{url.partition('://')[2]}"

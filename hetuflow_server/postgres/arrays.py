@@ -1,7 +1,7 @@
 """Arrays in PostgreSQL's binary format: a column of a batch as one parameter.
 
-psycopg would write each element as text and look at each of its types; for a batch of a hundred rows with ten
-columns that is most of what a statement costs. Here the type of a column is known before.
+psycopg would write each element as text and inspect the type of each; for a batch of a hundred rows with ten
+columns that is most of the cost of a statement. Here the type of a column is known in advance.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Array:
-    """An encoded array; subclasses say of what."""
+    """An encoded array; subclasses define the type of its elements."""
 
     __slots__ = ("encoded",)
     element_oid: ClassVar[int]
@@ -41,7 +41,7 @@ class Array:
             return
         count = len(values)
         if values[0] is None and values.count(None) == count:
-            # Most columns of a batch hold nothing.
+            # Most columns of a batch are NULL in all rows.
             self.encoded = _HEADER.pack(1, 1, self.element_oid, count, 1) + _NULL * count
             return
         elements = self.elements(values)
@@ -84,7 +84,7 @@ class JsonTexts(Array):
 
 
 class Blobs(Array):
-    """bytea, as it is: the driver would write two digits for each byte."""
+    """bytea, unchanged: the driver would write two digits for each byte."""
 
     __slots__ = ()
     element_oid, array_oid = 17, 1001
@@ -195,5 +195,5 @@ def _text(value: str) -> bytes:
 
 def _json(value: str) -> bytes:
     encoded = value.encode()
-    # Its version of the format comes first.
+    # The version of the binary format of jsonb comes first.
     return _LENGTH.pack(len(encoded) + 1) + b"\1" + encoded

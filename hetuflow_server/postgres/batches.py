@@ -1,4 +1,4 @@
-"""Rows as arrays: one statement for a whole batch, whatever its size, and one plan for all of them."""
+"""Rows as arrays: one statement and one plan for batches of any size."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from hetuflow_server.postgres.arrays import (
     Uuids,
 )
 
-# An `int` is sent as bigint unless its record says that it is smaller, or a time.
+# An `int` is sent as bigint unless the record declares a smaller type, or a time.
 SmallInt = Annotated[int, SmallInts]
 Int = Annotated[int, Ints]
 # Text that is JSON.
 Json = Annotated[str, JsonTexts]
-# Since 1970; what agents say, on its way into a timestamptz.
+# Since 1970, as agents send times; stored as timestamptz.
 Milliseconds = Annotated[int, Moments]
 
 _ARRAYS = {UUID: Uuids, str: Texts, bytes: Blobs, int: BigInts, bool: Booleans, datetime: Instants}
@@ -49,12 +49,12 @@ def transpose(row_type: type, rows: Sequence[Any], names: tuple[str, ...] | None
 
 
 def scalars(row_type: type, row: Any, prefix: str = "") -> dict[str, Any]:
-    """Return {field: its value} for a statement of one row: the same types whatever the values are."""
+    """Return {field: its value} for a statement of one row: the types do not depend on the values."""
     return {prefix + name: fixed(value_of(row)) for name, value_of, fixed in _values(row_type)}
 
 
 def encode_fields(row_type: type, row: Any, names: tuple[str, ...]) -> bytes:
-    """Return these fields of a row one behind the other, as COPY takes them."""
+    """Return these fields of a row one after the other, in the format of COPY."""
     return b"".join([elements((value_of(row),))[0] for value_of, elements in _fields(row_type, names)])
 
 
@@ -97,7 +97,7 @@ def _fields(row_type: type, names: tuple[str, ...]) -> list[tuple[Callable[[Any]
 
 
 def _encoder(hint: Any) -> _Encode:
-    """Return what encodes a column of this type; what is not known here is left to the driver."""
+    """Return the encoder of a column of this type; unknown types are left to the driver."""
     if get_origin(hint) is Annotated:
         array: _Encode = get_args(hint)[1]
         return array
@@ -125,7 +125,7 @@ def _as_it_is(value: Any) -> Any:
 
 
 def _sized(size: type[int]) -> Callable[[int | None], int | None]:
-    """The driver takes the type that a number just fits, and each would be a statement of its own."""
+    """Fix the type: the driver takes the smallest that fits, and each type would be a separate statement."""
     return lambda value: None if value is None else size(value)
 
 

@@ -1,7 +1,7 @@
-"""What time it is at the database, whatever this host's wall clock says.
+"""The time of the database, independent of the wall clock of this host.
 
-Due times and leases are the database's. Agents reckon its time from what servers tell them, so servers that
-told them their own would make them start work early or late by as much as a host's clock is wrong.
+Due times and leases use the clock of the database. Agents derive it from the times that servers send. A
+server that sent the time of its host would make agents start work early or late by the error of that clock.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from hetuflow_core.ids import EPOCH
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.postgres.database import Connection, Database
 
-# A clock nobody keeps may drift this much against boottime.
+# An unsynchronised clock may drift this much against boottime.
 _DRIFT: Final = 100e-6
-# So many answers of the database are remembered: a slow one is made up for by those before it.
+# The number of samples to keep: faster samples make up for a slow one.
 _SAMPLES: Final = 8
 
 
@@ -27,18 +27,18 @@ async def database_time(connection: Connection) -> datetime:
 
 
 class DatabaseClock:
-    """A clock whose `now` is the database's, or a moment before; until it has been told it is the host's."""
+    """A clock whose `now` is the database time or slightly less; before the first sample, the host time."""
 
     def __init__(self, host: Clock) -> None:
         self._host = host
-        # (the database's time minus boottime, at least; boottime)
+        # (lower bound of database time minus boottime; boottime)
         self._samples: deque[tuple[float, float]] = deque(maxlen=_SAMPLES)
         self._offset: float | None = None
 
-    def learn(self, told: datetime) -> None:
-        """Note what the database has just answered: it is as late as that there, at least."""
+    def learn(self, database_time: datetime) -> None:
+        """Add a sample that the database has just returned: its time is at least this late by now."""
         received = self._host.boottime()
-        self._samples.append(((told - EPOCH).total_seconds() - received, received))
+        self._samples.append(((database_time - EPOCH).total_seconds() - received, received))
         self._offset = max(offset - (received - at) * _DRIFT for offset, at in self._samples)
 
     def now(self) -> datetime:
@@ -55,7 +55,7 @@ class DatabaseClock:
 
 
 class ClockSetter:
-    """A lifecycle part: the clock is set before anybody is told what time it is."""
+    """A lifecycle part that sets the clock before any agent receives a time."""
 
     name = "database clock"
 

@@ -1,6 +1,6 @@
-"""Coalescing: requests that arrive while one is under way share the next transaction; idle, nothing waits.
+"""Coalescing: requests that arrive during a transaction share the next one. If idle, no request waits.
 
-Under load a transaction waits a little for more of them: what it costs beside its rows is shared by more.
+Under load a transaction waits a little for more requests, so that more of them share its fixed cost.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Generic, TypeVar
 
 from hetuflow_core.errors import DatabaseUnreachable
 
-# How long a batch waits for others, as a share of what the last one took, and at most.
+# How long a batch waits for more requests: a share of the time of the last batch, and at most this long.
 _SHARE = 0.5
 _LONGEST_GATHERING = 0.002
 _STILL_BUSY = 0.01
-# How often a request that may succeed next time is tried on its own.
+# How often a single request is tried if its error is temporary.
 _TRIES = 3
 
 Q = TypeVar("Q")
@@ -23,18 +23,18 @@ A = TypeVar("A")
 
 
 class Gathering:
-    """How long the next transaction waits for others to share it: not at all while each comes alone."""
+    """How long the next transaction waits for more requests: not at all while requests come one by one."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
         self._ended = 0.0
 
     def pause(self, now: float) -> float:
-        """Return how many seconds to wait; what there was to share before a time of rest tells nothing."""
+        """Return how many seconds to wait; the load before an idle time does not count."""
         return self._seconds if now - self._ended < _STILL_BUSY else 0.0
 
     def note(self, requests: int, began: float, ended: float) -> None:
-        """A transaction has served so many requests."""
+        """Note that a transaction has served this many requests."""
         self._seconds = min(_SHARE * (ended - began), _LONGEST_GATHERING) if requests > 1 else 0.0
         self._ended = ended
 
@@ -49,9 +49,9 @@ class Coalescer(Generic[Q, A]):
         weigh: Callable[[Q], int],
         again: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
-        """`serve` answers a batch in order, in one transaction; its requests weigh at most `most` in all.
+        """`serve` answers a batch in order, in one transaction; its requests weigh at most `most` in total.
 
-        `again` tells which errors of a single request are worth another try.
+        `again` returns whether a single request is worth another try after this error.
         """
         self._name = name
         self._serve = serve
@@ -75,7 +75,7 @@ class Coalescer(Generic[Q, A]):
             if pause := self._gathering.pause(now()):
                 await asyncio.sleep(pause)
             batch = self._take_batch()
-            # Whoever has gone meanwhile is not served: nobody would hear the answer.
+            # A request whose caller was cancelled meanwhile is not served.
             batch = [(request, answer) for request, answer in batch if not answer.done()]
             if batch:
                 began = now()
@@ -96,12 +96,12 @@ class Coalescer(Generic[Q, A]):
         try:
             answers = await self._serve([request for request, _ in batch])
         except DatabaseUnreachable as error:
-            # Asking for each of them again would only make them wait longer for the same answer.
+            # Trying each request alone would only delay the same error.
             for _, answer in batch:
                 _fail(answer, error)
-        except Exception as error:  # noqa: BLE001 - handed to whoever asked
+        except Exception as error:  # noqa: BLE001 - raised again in the caller
             if len(batch) > 1:
-                # One bad request must not fail its neighbours: the batch is halved until it stands alone.
+                # A bad request must not fail the others: halve the batch until the request is alone.
                 middle = len(batch) // 2
                 await self._serve_batch(batch[:middle])
                 await self._serve_batch(batch[middle:])

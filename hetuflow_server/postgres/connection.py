@@ -1,7 +1,7 @@
-"""One session of the database, and what a transaction hands out of it.
+"""One database session, and the connection that a transaction gives to its body.
 
-Small transactions are kept cheap: BEGIN travels with the first statement, COMMIT may travel with the last,
-the shapes of rows are made once, and every statement is prepared when it is met a second time.
+Small transactions are cheap: BEGIN is sent with the first statement, COMMIT may be sent with the last, row
+types are created once, and a statement is prepared when it is executed a second time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ from hetuflow_server.postgres.pipeline import Pipeline
 from hetuflow_server.postgres.statements import Key, Prepared, translated
 
 V = TypeVar("V")
-# A statement with its parameters, made when it is needed.
-Closing = Callable[[], tuple[str, Mapping[str, Any]] | None]
+# A statement with its parameters.
+Statement = tuple[str, Mapping[str, Any]]
+BeforeCommit = Callable[[], Statement | None]
 
 _MOST_PREPARED = 300
-# The plan of a prepared statement does not fit the tables any more, or it is not prepared after all.
+# The plan of a prepared statement no longer matches the tables, or the statement is not prepared.
 _UNUSABLE = frozenset({"0A000", "26000"})
 _FORMATS = (pq.Format.TEXT, pq.Format.BINARY)
 
 
-# A plan made while the tables were small must still be right when they are not: no whole table is ever read.
+# A plan made while the tables are small is kept when they are large, so it must never scan a whole table.
 _BY_KEY = {
     b"plan_cache_mode": b"force_generic_plan",
     b"enable_seqscan": b"off",
@@ -43,8 +44,8 @@ _BY_KEY = {
     b"enable_material": b"off",
     b"enable_bitmapscan": b"off",
 }
-# Along an index in its order, and no further than is wanted.
-_ALONG = {b"enable_sort": b"off"}
+# Read an index in its order, and stop at the limit.
+_IN_ORDER = {b"enable_sort": b"off"}
 
 
 def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
@@ -52,20 +53,20 @@ def _set(settings: Mapping[bytes, bytes]) -> tuple[bytes, ...]:
 
 
 def _reset(names: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Back to what the operator chose."""
+    """Return to the settings of the operator."""
     return tuple(b"RESET " + name for name in names)
 
 
 class Lane(Enum):
-    """How a session plans and commits; one that is borrowed for another lane is switched first."""
+    """How a session plans and commits; a session that is borrowed for another lane is switched first."""
 
-    ORDINARY = _reset([*_BY_KEY, *_ALONG, b"synchronous_commit"])
-    # Planned once and for all, by key: for statements that name every row they touch, however many there are.
-    PLANNED = (*_set(_BY_KEY), *_reset([*_ALONG, b"synchronous_commit"]))
-    # The same, and a crash of the database may forget what was committed last: for what is harmless to lose.
-    FORGETFUL = (*_set({**_BY_KEY, b"synchronous_commit": b"off"}), *_reset(_ALONG))
-    # Planned once and for all, in the order of an index: for lists, which stop long before its end.
-    WALKING = (*_set({**_BY_KEY, **_ALONG}), *_reset([b"synchronous_commit"]))
+    ORDINARY = _reset([*_BY_KEY, *_IN_ORDER, b"synchronous_commit"])
+    # One plan for all parameters, by key: for statements that name every row they touch.
+    PLANNED = (*_set(_BY_KEY), *_reset([*_IN_ORDER, b"synchronous_commit"]))
+    # The same, and a crash of the database may lose the last commits: for data that is harmless to lose.
+    ASYNC_COMMIT = (*_set({**_BY_KEY, b"synchronous_commit": b"off"}), *_reset(_IN_ORDER))
+    # One plan for all parameters, in the order of an index: for lists, which stop long before its end.
+    INDEX_ORDER = (*_set({**_BY_KEY, **_IN_ORDER}), *_reset([b"synchronous_commit"]))
 
 
 class Values(list[V]):
@@ -76,7 +77,7 @@ class Values(list[V]):
 
 
 class Rows(list[Any]):
-    """A result that was read whole; its rows have their columns as attributes."""
+    """A complete result; its rows have their columns as attributes."""
 
     def __init__(self, rows: Iterable[Any], rowcount: int) -> None:
         super().__init__(rows)
@@ -93,7 +94,7 @@ class Rows(list[Any]):
 
     def one(self) -> Any:
         if len(self) != 1:
-            raise LookupError(f"one row was expected, and there are {len(self)}")
+            raise LookupError(f"expected one row, found {len(self)}")
         return self[0]
 
     def one_or_none(self) -> Any:
@@ -109,7 +110,7 @@ class Rows(list[Any]):
         return self[0][0] if self else None
 
 
-class Question(NamedTuple):
+class Query(NamedTuple):
     """A statement that changes nothing, with its parameters."""
 
     statement: str
@@ -118,14 +119,14 @@ class Question(NamedTuple):
 
 
 class Connection:
-    """What a transaction hands out; callers pass it on to the store's verbs and never look inside."""
+    """What the body of a transaction executes its statements on."""
 
-    __slots__ = ("_closing", "_session")
+    __slots__ = ("_before_commit", "_session")
 
-    def __init__(self, session: Session, closing: Closing | None = None) -> None:
-        """`closing` says what has to be executed before the commit of a `last` statement."""
+    def __init__(self, session: Session, before_commit: BeforeCommit | None = None) -> None:
+        """`before_commit` returns a statement to execute between a `last` statement and its commit."""
         self._session: Session | None = session
-        self._closing = closing
+        self._before_commit = before_commit
 
     @property
     def over(self) -> bool:
@@ -139,37 +140,39 @@ class Connection:
         binary: bool = False,
         last: bool = False,
     ) -> Rows:
-        """Execute one statement with `%(name)s` parameters, and read all of its result.
+        """Execute one statement with `%(name)s` parameters, and read the whole result.
 
-        `binary` is quicker for many rows of ids and times; it is for columns of ordinary types only. `last`
-        commits with it, in the same round trip: nothing may follow in this transaction.
+        `binary` is faster for many rows of ids and times, and only for columns of ordinary types. `last` also
+        commits, in the same round trip: no other statement may follow in this transaction.
         """
         session = self._open()
-        closing = None
+        before_commit = None
         if last:
             self._session = None
-            closing = self._closing and self._closing()
-        return await session.execute(statement, parameters, binary=binary, last=last, closing=closing)
+            before_commit = self._before_commit and self._before_commit()
+        return await session.execute(
+            statement, parameters, binary=binary, last=last, before_commit=before_commit
+        )
 
     async def copy(self, statement: str, rows: bytes) -> None:
         """Execute `COPY … FROM STDIN` with these rows."""
         await self._open().copy(statement, rows)
 
     async def rollback(self) -> None:
-        """Undo what was done so far; leaving the transaction then commits nothing."""
+        """Roll back everything so far; leaving the transaction then commits nothing."""
         if self._session is not None:
             await self._session.rollback()
 
     def _open(self) -> Session:
         if self._session is None:
-            raise RuntimeError("this transaction is over: statements belong inside its `async with`")
+            raise RuntimeError("this transaction has ended: execute statements inside its `async with`")
         return self._session
 
     def end(self) -> None:
-        """Whoever kept this connection cannot reach into the transaction of the next one."""
+        """Detach from the session: a connection that was kept must not reach into the next transaction."""
         self._session = None
-        # The transaction knows us: as a cycle both would wait for a collection of garbage.
-        self._closing = None
+        # Its scope may refer to this connection: a cycle would live until the next garbage collection.
+        self._before_commit = None
 
 
 class Session:
@@ -179,17 +182,17 @@ class Session:
         self.lane = Lane.ORDINARY
         set_json_loads(msgspec.json.decode, driver)
         register_arrays(driver)
-        # Made last: it copies what its connection can adapt.
+        # Created last: it copies the adapters of its connection.
         self._adaptation = Transformer(driver)
         self._pipeline = Pipeline(driver)
         self._prepared = Prepared(_MOST_PREPARED)
-        # Said before the next statement, outside of its transaction.
-        self._beforehand: list[bytes] = []
-        self._told = b""
-        # Whether statements are each a transaction of their own, and whether one of several has begun.
+        # Commands to send before the next statement, outside of its transaction.
+        self._outstanding: list[bytes] = []
+        self._settings = b""
+        # Whether each statement is a separate transaction, and whether a transaction of several has begun.
         self._single = False
         self._begun = False
-        # Of preparations under way: the place of the answer, the name and what it is for.
+        # Preparations in progress: the index of the result, the name and the key.
         self._preparing: list[tuple[int, bytes, Key]] = []
 
     @property
@@ -197,17 +200,17 @@ class Session:
         return self._pipeline.closed
 
     def enter(self, lane: Lane, *, single: bool) -> None:
-        """Get ready for a transaction, or for statements that are each a transaction of their own."""
+        """Prepare for a transaction, or for statements that are each a separate transaction."""
         if self.lane is not lane:
-            self._beforehand += lane.value
+            self._outstanding += lane.value
             self.lane = lane
         self._single = single
 
-    def tell(self, command: bytes) -> None:
-        """Say a command before what comes next, unless it was the last one that was said like this."""
-        if command != self._told:
-            self._beforehand.append(command)
-            self._told = command
+    def set(self, command: bytes) -> None:
+        """Send a SET command before the next statement, unless the session has executed it already."""
+        if command != self._settings:
+            self._outstanding.append(command)
+            self._settings = command
 
     async def execute(
         self,
@@ -216,51 +219,51 @@ class Session:
         *,
         binary: bool,
         last: bool = False,
-        closing: tuple[str, Mapping[str, Any]] | None = None,
+        before_commit: Statement | None = None,
     ) -> Rows:
         """Execute one statement: a transaction begins with its first and is committed with its `last`.
 
-        `closing` is executed between the last one and the commit, if it is a transaction that ends with it.
+        `before_commit` is executed between a last statement and its commit.
         """
         pipeline = self._pipeline
         ends = last and not self._single
-        # Before anything is said: what cannot be adapted is an error of its own.
-        spoken = self._adapted(statement, parameters)
-        also = self._adapted(*closing) if closing and ends else None
-        self._say_beforehand()
+        # Before anything is sent: a value that cannot be adapted leaves the session unchanged.
+        encoded = self._adapted(statement, parameters)
+        added = self._adapted(*before_commit) if before_commit and ends else None
+        self._send_outstanding()
         if not (self._single or self._begun):
-            pipeline.say(b"BEGIN")
+            pipeline.send(b"BEGIN")
             self._begun = True
-        place = self._say(spoken, binary=binary)
-        if also is not None:
-            self._say(also, binary=False)
+        place = self._send(encoded, binary=binary)
+        if added is not None:
+            self._send(added, binary=False)
         if ends:
-            pipeline.say(b"COMMIT")
+            pipeline.send(b"COMMIT")
         pipeline.sync()
-        keys = [spoken.key] if also is None else [spoken.key, also.key]
+        keys = [encoded.key] if added is None else [encoded.key, added.key]
         rows = self._read((await self._exchange(keys))[place], binary=binary)
         if ends:
             self._begun = False
         return rows
 
-    async def execute_together(self, questions: Sequence[Question]) -> list[Rows]:
+    async def execute_together(self, queries: Sequence[Query]) -> list[Rows]:
         """Execute statements that change nothing in one round trip; if one fails, so do all."""
-        spoken = [self._adapted(one.statement, one.parameters) for one in questions]
-        self._say_beforehand()
-        places = [self._say(one, binary=asked.binary) for one, asked in zip(spoken, questions, strict=True)]
-        # Up to here they are one transaction.
+        encoded = [self._adapted(query.statement, query.parameters) for query in queries]
+        self._send_outstanding()
+        places = [self._send(one, binary=query.binary) for one, query in zip(encoded, queries, strict=True)]
+        # Everything up to the sync is one transaction.
         self._pipeline.sync()
-        answers = await self._exchange([one.key for one in spoken])
+        answers = await self._exchange([one.key for one in encoded])
         return [
-            self._read(answers[place], binary=asked.binary)
-            for place, asked in zip(places, questions, strict=True)
+            self._read(answers[place], binary=query.binary)
+            for place, query in zip(places, queries, strict=True)
         ]
 
     async def copy(self, statement: str, rows: bytes) -> None:
-        """Execute a COPY, which knows no pipeline: the driver does it, with everybody else out of the way."""
+        """Execute a COPY, which a pipeline does not support: the driver does it outside of the pipeline."""
         if not (self._single or self._begun):
-            self._say_beforehand()
-            self._pipeline.say(b"BEGIN")
+            self._send_outstanding()
+            self._pipeline.send(b"BEGIN")
             self._begun = True
             self._pipeline.sync()
             await self._exchange()
@@ -282,7 +285,7 @@ class Session:
 
     async def _end(self, how: bytes) -> None:
         if self._begun:
-            self._pipeline.say(how)
+            self._pipeline.send(how)
             self._pipeline.sync()
             await self._exchange()
             self._begun = False
@@ -290,31 +293,33 @@ class Session:
     def _adapted(self, statement: str, parameters: Mapping[str, Any] | None) -> _EncodedStatement:
         if parameters is None:
             return _EncodedStatement((statement, ()), statement.encode())
-        told, adaptation = translated(statement), self._adaptation
-        values = adaptation.dump_sequence([parameters[name] for name in told.names], told.formats)
+        translation, adaptation = translated(statement), self._adaptation
+        values = adaptation.dump_sequence(
+            [parameters[name] for name in translation.names], translation.formats
+        )
         return _EncodedStatement(
-            (statement, adaptation.types or ()), told.text, values, adaptation.formats or ()
+            (statement, adaptation.types or ()), translation.text, values, adaptation.formats or ()
         )
 
-    def _say_beforehand(self) -> None:
-        if self._beforehand:
-            for command in self._beforehand:
-                self._pipeline.say(command)
+    def _send_outstanding(self) -> None:
+        if self._outstanding:
+            for command in self._outstanding:
+                self._pipeline.send(command)
             self._pipeline.sync()
-            self._beforehand = []
+            self._outstanding = []
 
-    def _say(self, spoken: _EncodedStatement, *, binary: bool) -> int:
-        key, text, values, formats = spoken
+    def _send(self, encoded: _EncodedStatement, *, binary: bool) -> int:
+        key, text, values, formats = encoded
         name = self._prepared.name_of(key)
         if name is None and self._preparing:
-            # Said twice in one go: it is there by the time it is needed again.
+            # Sent twice in one batch: the statement is prepared by the time of its second use.
             name = next((name for _, name, known in self._preparing if known == key), None)
         if name is None:
             name = self._prepared.worth_preparing(key)
             if name is None:
-                return self._pipeline.say(text, values, key[1], formats, binary=binary)
+                return self._pipeline.send(text, values, key[1], formats, binary=binary)
             self._preparing.append((self._pipeline.prepare(name, text, key[1]), name, key))
-        return self._pipeline.say_prepared(name, values, formats, binary=binary)
+        return self._pipeline.send_prepared(name, values, formats, binary=binary)
 
     async def _exchange(self, keys: Sequence[Key] = ()) -> list[PGresult]:
         preparing, self._preparing = self._preparing, []
@@ -322,7 +327,7 @@ class Session:
         for place, name, key in preparing:
             if answers[place].status == pq.ExecStatus.COMMAND_OK:
                 self._prepared.note(key, name)
-                self._beforehand += [b"DEALLOCATE " + gone for gone in self._prepared.surplus()]
+                self._outstanding += [b"DEALLOCATE " + gone for gone in self._prepared.surplus()]
         error = self._pipeline.failure(answers)
         if error is not None:
             if error.sqlstate in _UNUSABLE:
@@ -342,7 +347,7 @@ class Session:
 
 
 class _EncodedStatement(NamedTuple):
-    """A statement with its parameters as they travel."""
+    """A statement and its parameters in the format of the protocol."""
 
     key: Key
     text: bytes
@@ -359,5 +364,5 @@ def row_maker(columns: tuple[bytes | None, ...]) -> Callable[[Sequence[Any]], An
         return dict(zip(names, row, strict=True))
 
     row_type = type("Row", (named,), {"__slots__": (), "as_dict": as_dict})
-    # Its own `_make` would check the length of every row.
+    # `_make` of the named tuple would check the length of every row.
     return partial(tuple.__new__, row_type)

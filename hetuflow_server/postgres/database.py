@@ -1,4 +1,4 @@
-"""The connection pool, and whether the database behind it can be worked on."""
+"""Transactions on pooled sessions, and the check that the database is usable."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any, Protocol
 
 import psycopg
 
-from hetuflow_server.audit.store import entry_of
 from hetuflow_server.postgres.address import libpq_url
-from hetuflow_server.postgres.connection import Connection, Lane, Session
+from hetuflow_server.postgres.connection import Connection, Lane, Session, Statement
 from hetuflow_server.postgres.faults import lost_connection, unreachable
-from hetuflow_server.postgres.idempotent_transaction import IdempotentTransaction, TransactionPart
 from hetuflow_server.postgres.pool import Pool
 from hetuflow_server.postgres.read_batcher import BatchedRead, ReadBatcher
 from hetuflow_server.postgres.revisions import known_revisions
@@ -26,23 +24,39 @@ from hetuflow_server.postgres.schema_version import (
     check_postgres,
     check_schema,
 )
-from hetuflow_server.requests.audit_context import AuditContext, current_deed
 
-__all__ = ["Connection", "Database", "Lane", "Transaction", "Transactions"]
+__all__ = ["Connection", "Database", "Lane", "Statement", "Transaction", "TransactionScope", "Transactions"]
 
 _MILLISECOND = timedelta(milliseconds=1)
-# A transaction that does nothing holds back vacuum and everybody behind its locks.
+# An idle transaction holds back vacuum and every transaction that waits for its locks.
 _IDLE_IN_TRANSACTION = timedelta(seconds=30)
 
 
 class Transactions(Protocol):
-    """Where transactions come from: the pool itself, or a role that every one of them must prove."""
+    """A source of transactions: the pool itself, or a role that each transaction must prove to hold."""
 
     def transaction(self) -> AbstractAsyncContextManager[Connection]: ...
 
 
+class TransactionScope(Protocol):
+    """What a caller adds to the transactions it opens, such as an entry of an audit trail."""
+
+    @property
+    def writes_before_commit(self) -> bool:
+        """Whether `before_commit` may return a statement."""
+
+    def before_commit(self) -> Statement | None:
+        """Return a statement to execute before the commit; it travels with the commit."""
+
+    def ended(self) -> None:
+        """Called after each transaction of this scope, committed or not."""
+
+    def part(self) -> AbstractAsyncContextManager[Connection] | None:
+        """Return a part of the transaction that encloses this scope; None if no transaction does."""
+
+
 class Database:
-    """The store's connections; a lifecycle part whose start refuses a database this code cannot work on."""
+    """The sessions of one server; a lifecycle part that refuses to start on an unusable database."""
 
     name = "database"
 
@@ -54,7 +68,7 @@ class Database:
         connect_timeout: timedelta,
         statement_timeout: timedelta,
         idle_in_transaction: timedelta = _IDLE_IN_TRANSACTION,
-        # A peer that vanished without a word is noticed within this.
+        # A peer that disappears without closing the connection is noticed within this time.
         silence: timedelta = timedelta(seconds=25),
         application_name: str = "hetuflow server",
     ) -> None:
@@ -66,7 +80,7 @@ class Database:
             **keepalives(silence),
         }
         self._pool = Pool(self._connect, size=pool_size, wait_seconds=connect_timeout.total_seconds())
-        self._looks = {lane: ReadBatcher(self._pool, lane) for lane in Lane}
+        self._read_batchers = {lane: ReadBatcher(self._pool, lane) for lane in Lane}
 
     async def start(self) -> None:
         await self.check()
@@ -74,43 +88,45 @@ class Database:
     async def stop(self) -> None:
         await self._pool.close()
 
-    def transaction(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
-        """Open a transaction that commits unless its body raises; within an envelope, a part of that."""
-        return _part_of(current_deed()) or Transaction(self._pool, lane, single=False)
+    def transaction(
+        self, scope: TransactionScope | None = None, *, lane: Lane = Lane.ORDINARY
+    ) -> AbstractAsyncContextManager[Connection]:
+        """Open a transaction that commits unless its body raises.
 
-    def envelope(self, audit_context: AuditContext) -> IdempotentScope:
-        """Open one transaction around everything that this deed does from now on."""
-        return IdempotentScope(Transaction(self._pool, Lane.ORDINARY, single=False), audit_context)
-
-    def reading(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for single statements that change nothing, of which there is nothing to tell."""
-        return _part_of(current_deed()) or Transaction(self._pool, lane, single=True)
-
-    def looking(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
-        """Open a connection for quick statements that change nothing, of a loop that looks for work.
-
-        Each goes to the database together with those of other loops that look at the same moment. One that
-        probes indexes goes by `Lane.WALKING`: planning it each time would cost many times what it does.
+        If the scope has an enclosing transaction, this one becomes a part of it.
         """
-        return _part_of(current_deed()) or BatchedRead(self._looks[lane])
+        return _part_of(scope) or Transaction(self._pool, lane, single=False, scope=scope)
 
-    def single(self, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
+    def reading(
+        self, scope: TransactionScope | None = None, *, lane: Lane = Lane.ORDINARY
+    ) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection for single statements that change nothing; nothing is added before a commit."""
+        return _part_of(scope) or Transaction(self._pool, lane, single=True)
+
+    def single(
+        self, scope: TransactionScope | None = None, *, lane: Lane = Lane.ORDINARY
+    ) -> AbstractAsyncContextManager[Connection]:
         """Open a connection whose statements are each a transaction: one round trip instead of three.
 
-        Not within a request that is meant to change something: what it does and the entry that tells of it
-        are one transaction.
+        A scope that writes before a commit gets an ordinary transaction, which holds both writes.
         """
-        audit_context = current_deed()
-        return _part_of(audit_context) or Transaction(
-            self._pool, lane, single=audit_context is None or not audit_context.mutates
-        )
+        single = scope is None or not scope.writes_before_commit
+        return _part_of(scope) or Transaction(self._pool, lane, single=single, scope=scope)
+
+    def batched_reading(self, *, lane: Lane = Lane.ORDINARY) -> AbstractAsyncContextManager[Connection]:
+        """Open a connection for quick statements that change nothing, such as those of a loop that polls.
+
+        Statements that loops execute at the same moment share a round trip. A statement that probes indexes
+        uses `Lane.INDEX_ORDER`: planning it each time would cost many times as much as executing it.
+        """
+        return BatchedRead(self._read_batchers[lane])
 
     def record_changes(self, namespaces: Iterable[int]) -> None:
-        """Have what becomes of the tasks of these namespaces, and of no others, written down from now on."""
+        """Record the changes of tasks of these namespaces, and of no others, from now on."""
         named = ",".join(str(namespace) for namespace in namespaces)
-        # Nothing need be said to sessions that were never told of any.
-        if named or self._pool.telling:
-            self._pool.telling = b"SET hetuflow.followed = '%s'" % (f",{named}," if named else "").encode()
+        # A session that never recorded changes needs no command to stop it.
+        if named or self._pool.setting:
+            self._pool.setting = b"SET hetuflow.followed = '%s'" % (f",{named}," if named else "").encode()
 
     async def check(self) -> SchemaState:
         """Raise unless the database is reachable, new enough, and of a schema this code can work on."""
@@ -133,82 +149,57 @@ class Database:
 class Transaction:
     """`async with` gives the connection; leaving commits, or rolls back when the body raised."""
 
-    __slots__ = ("_connection", "_lane", "_pool", "_session", "_single")
+    __slots__ = ("_connection", "_lane", "_pool", "_scope", "_session", "_single")
 
-    def __init__(self, pool: Pool, lane: Lane, *, single: bool) -> None:
+    def __init__(
+        self, pool: Pool, lane: Lane, *, single: bool, scope: TransactionScope | None = None
+    ) -> None:
         self._pool = pool
         self._lane = lane
         self._single = single
+        # Single statements have no commit that something could come before.
+        self._scope = None if single else scope
 
     async def __aenter__(self) -> Connection:
         self._session = await self._pool.borrow(self._lane)
         self._session.enter(self._lane, single=self._single)
-        self._connection = Connection(self._session, self._entry)
+        before_commit = None if self._scope is None else self._scope.before_commit
+        self._connection = Connection(self._session, before_commit)
         return self._connection
-
-    def _entry(self) -> tuple[str, dict[str, Any]] | None:
-        """What has to be written before the commit; whether it is a deed may be known only then."""
-        audit_context = None if self._single else current_deed()
-        return entry_of(audit_context) if audit_context is not None and audit_context.mutates else None
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         broken = True
-        audit_context = None if self._single else current_deed()
         try:
-            if error is None and not self._connection.over and (entry := self._entry()) is not None:
-                # The commit travels with it.
-                await Connection(self._session).execute(*entry, last=True)
+            if error is None and not self._connection.over:
+                await self._execute_before_commit()
             self._connection.end()
             if not self._single:
                 await (self._session.commit() if error is None else self._session.rollback())
             broken = False
         except psycopg.Error as fault:
-            # A rollback that fails tells nothing new; a commit that fails is the error.
+            # A failed rollback adds nothing to the error of the body; a failed commit is the error.
             if error is None:
                 broken = lost_connection(fault)
                 raise (unreachable(fault) if broken else fault) from fault
         finally:
             self._connection.end()
-            if audit_context is not None:
-                # Of this transaction only, whatever became of it.
-                audit_context.changes.clear()
+            if self._scope is not None:
+                self._scope.ended()
             await self._pool.give_back(self._session, broken=broken)
         if isinstance(error, psycopg.Error) and lost_connection(error):
             raise unreachable(error) from error
 
-
-class IdempotentScope:
-    """`async with` gives the envelope's connection; what services do meanwhile is part of its transaction."""
-
-    def __init__(self, transaction: Transaction, audit_context: AuditContext) -> None:
-        self._transaction = transaction
-        self._audit_context = audit_context
-
-    async def __aenter__(self) -> Connection:
-        connection = await self._transaction.__aenter__()
-        self._audit_context.envelope = IdempotentTransaction(connection)
-        return connection
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        envelope, self._audit_context.envelope = self._audit_context.envelope, None
-        await self._transaction.__aexit__(kind, error, trace)
-        if error is None and envelope is not None:
-            envelope.committed()
+    async def _execute_before_commit(self) -> None:
+        statement = None if self._scope is None else self._scope.before_commit()
+        if statement is not None:
+            # `last`: the commit travels with it.
+            await Connection(self._session).execute(*statement, last=True)
 
 
-def _part_of(audit_context: AuditContext | None) -> TransactionPart | None:
-    if audit_context is None or audit_context.envelope is None:
-        return None
-    before = len(audit_context.changes)
-
-    def forget_changes() -> None:
-        del audit_context.changes[before:]
-
-    return audit_context.envelope.part(on_undo=forget_changes)
+def _part_of(scope: TransactionScope | None) -> AbstractAsyncContextManager[Connection] | None:
+    return None if scope is None else scope.part()
 
 
 async def _schema_state(connection: Connection) -> SchemaState:
@@ -219,7 +210,7 @@ async def _schema_state(connection: Connection) -> SchemaState:
 
 
 def session_options(statement_timeout: timedelta, idle_in_transaction: timedelta) -> str:
-    """Return what libpq tells PostgreSQL when a session begins."""
+    """Return the settings that libpq sends when a session begins."""
     return (
         f"-c timezone=UTC -c statement_timeout={statement_timeout // _MILLISECOND} "
         f"-c idle_in_transaction_session_timeout={idle_in_transaction // _MILLISECOND}"
@@ -227,7 +218,7 @@ def session_options(statement_timeout: timedelta, idle_in_transaction: timedelta
 
 
 def keepalives(silence: timedelta) -> dict[str, int]:
-    """Return what makes libpq notice within `silence` that a peer has vanished without a word."""
+    """Return the settings with which libpq notices a silent peer within `silence`."""
     fifth = max(1, int(silence.total_seconds() / 5))
     return {
         "keepalives_idle": 2 * fifth,

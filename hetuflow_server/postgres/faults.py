@@ -1,4 +1,4 @@
-"""What an error of the database driver means."""
+"""The meaning of errors of the database driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import psycopg
 
 from hetuflow_core.errors import DatabaseBusy, DatabaseUnreachable
 
-# Connection exceptions, and the server saying that it is going, coming or has no connection to spare.
+# Connection exceptions; the server is stopping, starting, or has no free connection.
 _AWAY = re.compile(r"08|57P0[1-5]|53300")
 
 
@@ -18,7 +18,7 @@ def sqlstate(error: BaseException) -> str | None:
 
 
 def lost_connection(error: BaseException) -> bool:
-    """Tell whether the database was not to be had, as opposed to having refused a statement."""
+    """Whether the database was unreachable, as opposed to having refused a statement."""
     state = sqlstate(error)
     if state is None:
         return isinstance(_driver_error(error), psycopg.OperationalError | psycopg.InterfaceError)
@@ -26,34 +26,34 @@ def lost_connection(error: BaseException) -> bool:
 
 
 def deadlocked(error: BaseException) -> bool:
-    """Tell whether the database broke a ring of waiting transactions by ending this one: try again."""
+    """Whether the database resolved a deadlock by ending this transaction: try again."""
     return isinstance(error, psycopg.errors.DeadlockDetected)
 
 
 def passing(error: BaseException) -> bool:
-    """Tell whether the database may take the same statements later: it was slow, or busy with others."""
+    """Whether the same statements may succeed later, because the database was slow or busy."""
     return isinstance(error, psycopg.Error) and not (sqlstate(error) or "").startswith(("22", "23"))
 
 
-# A statement took longer than it may, a lock was not to be had, a ring of waiting transactions was broken.
+# A statement timed out, a lock was not available, a deadlock was resolved.
 _BUSY = frozenset({"57014", "55P03", "40P01", "40001"})
 
 
 def busy(error: BaseException) -> DatabaseBusy | None:
-    """Return what to say of an error that the same request may not meet again, or None for any other."""
+    """Return the error to report if the same request may succeed later, else None."""
     if not isinstance(error, psycopg.Error) or sqlstate(error) not in _BUSY:
         return None
     return DatabaseBusy("The database was too busy to answer in time: try again, or ask for less at once.")
 
 
 def _driver_error(error: BaseException) -> BaseException:
-    """Migrations go through SQLAlchemy, which wraps what the driver says; a server never loads it."""
+    """Unwrap errors of migrations: SQLAlchemy wraps the driver's error. A server never loads SQLAlchemy."""
     wrapped = getattr(error, "orig", None)
     return wrapped if isinstance(wrapped, BaseException) else error
 
 
 def unreachable(error: Exception) -> DatabaseUnreachable:
-    """Say in one sentence why the database cannot be reached; the driver's message holds no password."""
+    """Return an error that explains why the database cannot be reached; it contains no password."""
     lines = str(getattr(error, "orig", None) or error).strip().splitlines()
     reason = lines[0].rstrip(".") if lines else type(error).__name__
     return DatabaseUnreachable(

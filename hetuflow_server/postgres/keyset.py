@@ -1,7 +1,7 @@
-"""Lists of what has happened, newest first, that cost the same however much that is.
+"""Keyset pages: lists of rows, newest first, whose cost does not depend on the number of rows.
 
-As with lists of tasks, one index is walked whose columns never change and of which the id is the last, and a
-bounded number of rows is looked at for each page: one may be short and yet have a next one.
+A page reads one index whose columns never change and whose last column is the id. It reads a bounded number
+of rows, so a short page may still have a next page.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from hetuflow_server.postgres.connection import Connection
 
 T = TypeVar("T")
 
-# Rows that are looked at for one page.
+# Rows that are read for one page.
 MOST_READ: Final = 20_000
-# Namespaces or jobs that are walked one by one; of more, everything is walked and the others left out.
+# Namespaces or jobs that are read one by one; for more of them all rows are read and filtered.
 MOST_SCOPES: Final = 64
 FIRST, LAST = UUID(int=0), UUID(int=2**128 - 1)
 EVERYTHING: Final = "true"
 
-# What is walked is part of the order: an equality would be dropped from it, and another index do as well.
+# The column is part of the order: the planner would drop an equality from it and could use another index.
 _ALONG = "(r.{column}, r.id) >= ({at}, %(first)s::uuid) AND (r.{column}, r.id) < ({at}, %(last)s::uuid) AND"
 
-_WALK = """
+_PAGE = """
 SELECT w.id FROM {scopes} AS s(scope) CROSS JOIN LATERAL (
   SELECT r.id FROM (
     SELECT r.* FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
     ORDER BY {order} LIMIT %(most)s) r
   WHERE {wanted} ORDER BY {order} LIMIT %(limit)s) w"""
 
-# Where the reading ended, if it did so before the rows did.
+# The last row that was read, if the limit of reads was reached.
 _END = """
 SELECT e.id FROM {scopes} AS s(scope) CROSS JOIN LATERAL (
   SELECT r.id FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
@@ -45,40 +45,37 @@ SELECT count(*) AS read, count(*) FILTER (WHERE {wanted}) AS found FROM (
     SELECT r.* FROM {table} r WHERE {along} r.id >= %(first)s AND r.id < %(last)s
     ORDER BY {order} LIMIT %(most)s) w LIMIT %(most)s) r"""
 
-_NAMESPACES = """
-SELECT id FROM sched_namespace WHERE %(names)s::text[] IS NULL OR name = ANY(%(names)s) ORDER BY id"""
-
 
 @dataclass(frozen=True, slots=True)
 class Found:
     ids: list[UUID]
-    # Behind which the next page begins; None: there is none.
+    # The next page begins after this id; None: this is the last page.
     position: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
 class Total:
     count: int
-    # It may be more.
+    # The total may be higher.
     capped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[T]):
     items: list[T]
-    # Behind which the next page begins; None: there is none.
+    # The next page begins after this id; None: this is the last page.
     position: UUID | None
     total: Total
 
 
 @dataclass(frozen=True, slots=True)
 class KeysetIndex:
-    """The columns of an index before the id: the first has the values of the scopes."""
+    """The columns of an index before the id: the first contains the scopes."""
 
     column: str
     # The SQL type of these values.
     kind: str
-    # The second, if there is one, is what the parameter of this name says.
+    # An optional second column, which equals the parameter of the same name.
     then: str | None = None
 
     @property
@@ -96,10 +93,10 @@ class KeysetIndex:
 @dataclass(frozen=True, slots=True)
 class KeysetQuery:
     table: str
-    # Of the rows `r` that are read.
+    # A condition on the rows `r` that are read.
     wanted: str = EVERYTHING
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    # None: along all ids.
+    # None: all ids.
     axis: KeysetIndex | None = None
     scopes: Sequence[Any] = ()
     first: UUID = FIRST
@@ -107,7 +104,7 @@ class KeysetQuery:
     last: UUID = LAST
 
     def before(self, position: UUID | None) -> KeysetQuery:
-        """Return the rest of it, behind a position."""
+        """Return the query for the rows after a position."""
         return self if position is None else replace(self, last=min(self.last, position))
 
     def statement(self, template: str) -> str:
@@ -124,25 +121,20 @@ class KeysetQuery:
         return {**self.parameters, **scopes, "first": self.first, "last": self.last, **more}
 
 
-async def namespaces(connection: Connection, names: Sequence[str] | None) -> list[int]:
-    rows = await connection.execute(_NAMESPACES, {"names": None if names is None else list(names)})
-    return list(rows.scalars())
-
-
 def few(scopes: Sequence[Any]) -> bool:
-    """Whether they may be walked one by one; of more, everything is walked and the others left out."""
+    """Whether scopes are few enough to be read one by one; else read all rows and filter them."""
     return len(scopes) <= MOST_SCOPES
 
 
-async def find(connection: Connection, walk: KeysetQuery, limit: int, most: int = MOST_READ) -> Found:
-    """Return up to `limit` ids, the newest first, after at most `most` rows that were looked at."""
-    bounded = walk.wanted != EVERYTHING
-    each = max(limit + 1, most // max(1, len(walk.scopes))) if bounded else limit + 1
-    rows = await connection.execute(walk.statement(_WALK), walk.values(most=each, limit=limit + 1))
+async def find(connection: Connection, query: KeysetQuery, limit: int, most: int = MOST_READ) -> Found:
+    """Return up to `limit` ids, the newest first; read at most `most` rows."""
+    bounded = query.wanted != EVERYTHING
+    each = max(limit + 1, most // max(1, len(query.scopes))) if bounded else limit + 1
+    rows = await connection.execute(query.statement(_PAGE), query.values(most=each, limit=limit + 1))
     ids = sorted(rows.scalars(), reverse=True)
     end: UUID | None = None
     if bounded:
-        ended = await connection.execute(walk.statement(_END), walk.values(most=each))
+        ended = await connection.execute(query.statement(_END), query.values(most=each))
         end = ended.scalar_one_or_none()
         ids = [one for one in ids if end is None or one >= end]
     if len(ids) > limit:
@@ -150,23 +142,23 @@ async def find(connection: Connection, walk: KeysetQuery, limit: int, most: int 
     return Found(ids, end)
 
 
-async def count(connection: Connection, walk: KeysetQuery, cap: int, most: int = MOST_READ) -> Total:
-    """Return how many there are, as far as they are counted."""
-    most = cap + 1 if walk.wanted == EVERYTHING else most
-    row = (await connection.execute(walk.statement(_COUNT), walk.values(most=most))).one()
+async def count(connection: Connection, query: KeysetQuery, cap: int, most: int = MOST_READ) -> Total:
+    """Count the rows, up to the cap."""
+    most = cap + 1 if query.wanted == EVERYTHING else most
+    row = (await connection.execute(query.statement(_COUNT), query.values(most=most))).one()
     return Total(min(row.found, cap), row.found > cap or row.read >= most)
 
 
 async def page(
     connection: Connection,
-    walk: KeysetQuery,
+    query: KeysetQuery,
     shown: Callable[[Connection, Sequence[UUID]], Awaitable[list[T]]],
     *,
     before: UUID | None,
     limit: int,
     cap: int,
 ) -> Listed[T]:
-    """Return up to `limit` items behind a position, as `shown` reads them by their ids."""
-    found = await find(connection, walk.before(before), limit)
+    """Return up to `limit` items after a position, as `shown` reads them by their ids."""
+    found = await find(connection, query.before(before), limit)
     items = await shown(connection, found.ids)
-    return Listed(items, found.position, await count(connection, walk, cap))
+    return Listed(items, found.position, await count(connection, query, cap))

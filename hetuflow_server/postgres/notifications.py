@@ -1,4 +1,4 @@
-"""NOTIFY and LISTEN: how servers hint each other. Throttled by whoever sends; nothing relies on them."""
+"""NOTIFY and LISTEN: hints between servers. The sender throttles them; no server relies on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.faults import unreachable
 
 CHANNEL = "hetuflow"
-# How the listening connections of servers are recognised in pg_stat_activity.
+# Identifies the listening connections of servers in pg_stat_activity.
 LISTENER = "hetuflow relay"
 
 _OTHERS = """
@@ -28,7 +28,7 @@ class Listening:
 
     def __init__(self, connection: psycopg.AsyncConnection) -> None:
         self._connection = connection
-        # Known even when libpq has closed it.
+        # Kept here, because libpq forgets it on close.
         self._socket = connection.pgconn.socket
 
     @property
@@ -36,12 +36,12 @@ class Listening:
         return self._connection.info.backend_pid
 
     async def payloads(self) -> AsyncIterator[str]:
-        """Give what others send from now on, until the connection ends with an error.
+        """Yield the payloads that arrive from now on, until the connection ends with an error.
 
-        psycopg would look ten times a second whether there is something.
+        psycopg would poll ten times a second.
         """
         wire, loop, readable = self._connection.pgconn, asyncio.get_running_loop(), asyncio.Event()
-        # Tells of errors alone, without waiting.
+        # Reports errors only, without waiting.
         errors = select.poll()
         errors.register(self._socket, 0)
         loop.add_reader(self._socket, readable.set)
@@ -52,7 +52,7 @@ class Listening:
                 while notification := wire.notifies():
                     yield notification.extra.decode()
                 if errors.poll(0):
-                    # uvloop tells once of a socket with an error and never again.
+                    # uvloop reports a socket error once only.
                     raise psycopg.OperationalError("the connection is lost")
                 await readable.wait()
                 readable.clear()
@@ -62,7 +62,7 @@ class Listening:
 
 @asynccontextmanager
 async def listening(url: str, connect_timeout: timedelta) -> AsyncIterator[Listening]:
-    """Listen on a connection of its own; raise DatabaseUnreachable when it cannot be had or ends."""
+    """Listen on a separate connection; raise DatabaseUnreachable when it cannot be opened or ends."""
     try:
         connection = await psycopg.AsyncConnection.connect(
             libpq_url(url),

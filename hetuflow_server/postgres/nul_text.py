@@ -1,10 +1,10 @@
-"""What PostgreSQL does not store, in texts whose sender cannot be asked again: it is made visible instead."""
+"""Replace NUL characters, which PostgreSQL cannot store, in texts whose sender cannot correct them."""
 
 from __future__ import annotations
 
 import re
 
-# Not behind a backslash that is one itself.
+# Not after an escaped backslash.
 NUL_IN_JSON = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 

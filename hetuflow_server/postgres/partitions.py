@@ -1,8 +1,9 @@
-"""Daily partitions: made ahead of time, strays taken out of the default partition, expired ones dropped.
+"""Daily partitions: created ahead of time, filled from the default partition, dropped when they expire.
 
-Every step is a short transaction of its own with a lock timeout: upkeep gives way and comes again, claims and
-reports never queue behind it. A new partition is filled while it is detached and attached last, since
-`CREATE TABLE … PARTITION OF` would lock the whole table out and fails when strays lie in the default one.
+Each step is a short transaction with a lock timeout: upkeep gives way and tries again later, so claims and
+reports never queue behind it. A new partition is filled while it is detached and attached last, because
+`CREATE TABLE … PARTITION OF` would lock the whole table and fails if the default partition has rows of that
+day.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from hetuflow_server.postgres.faults import sqlstate
 
 _BATCH = 5_000
 _LOCK_TIMEOUT = "1s"
-# Any constant nobody else uses: servers take turns, whoever is late does nothing.
+# A constant that no other code uses: one server at a time, the others do nothing.
 _ADVISORY_LOCK = 0x4845_5455_5041_5254
 _LOCKED = frozenset({"55P03", "40P01"})  # lock not available, deadlock detected
 _DAY = timedelta(days=1)
@@ -30,18 +31,18 @@ _NAME = re.compile(r"_p(\d{8})$")
 
 
 class GaveWay(Exception):
-    """Others hold the lock a step needs."""
+    """Another transaction holds the lock that a step needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """One partitioned table: how it is cut, and which of its rows must stay."""
+    """One partitioned table: its key, and the condition on rows that must stay."""
 
     table: str
     key: str
     # True for a row that is unfinished, or finished after %(cutoff)s.
     keep: str
-    # True for a row nobody will change any more: it may be out of sight while a partition is being filled.
+    # True for a row that will not change: it may be invisible while a partition is being filled.
     settled: str = "true"
     storage: str = ""
     by_time: bool = False
@@ -56,70 +57,6 @@ class Partitioned:
     @property
     def default(self) -> str:
         return f"{self.table}_default"
-
-
-TASKS = Partitioned(
-    "sched_task",
-    key="id",
-    keep="finished_at IS NULL OR finished_at > %(cutoff)s",
-    settled="finished_at IS NOT NULL",
-    # Room for one more version of each row beside it: then an end writes no index.
-    storage="WITH (fillfactor = 45)",
-)
-HISTORY = Partitioned("sched_task_instance_history", key="id", keep="finished_at > %(cutoff)s")
-LOG_LENGTHS = Partitioned(
-    "sched_log_length",
-    key="instance_id",
-    keep="updated_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
-    # A log may be appended to for a while after its instance has finished.
-    settled="updated_at < clock_timestamp() - interval '1 day'",
-    storage="WITH (fillfactor = 70)",
-)
-ARTIFACTS = Partitioned(
-    "sched_artifact",
-    key="instance_id",
-    keep="updated_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
-    settled="stored = size",
-)
-ARTIFACT_CHUNKS = Partitioned(
-    "sched_artifact_chunk",
-    key="instance_id",
-    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_task_instance i WHERE i.id = instance_id)",
-)
-EVENTS = Partitioned(
-    "sched_event",
-    key="id",
-    keep="created_at > %(cutoff)s OR EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)",
-    # What is still to be matched, or counted in a window that is open, must stay in sight.
-    settled=(
-        "created_at < clock_timestamp() - interval '1 day' "
-        "AND NOT EXISTS (SELECT FROM sched_event_todo t WHERE t.event_id = id)"
-    ),
-)
-EVENT_EFFECTS = Partitioned(
-    "sched_event_effect",
-    key="event_id",
-    keep="created_at > %(cutoff)s",
-    # What an event is counted in may start a task later, and says so here.
-    settled="created_at < clock_timestamp() - interval '1 day'",
-)
-# A run's nodes go with it, so they are looked at before the runs are.
-FLOW_NODES = Partitioned(
-    "sched_flow_node",
-    key="flow_run_id",
-    keep="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id "
-    "AND (r.finished_at IS NULL OR r.finished_at > %(cutoff)s))",
-    settled="EXISTS (SELECT FROM sched_flow_run r WHERE r.id = flow_run_id AND r.finished_at IS NOT NULL)",
-    storage="WITH (fillfactor = 70)",
-)
-FLOW_RUNS = Partitioned(
-    "sched_flow_run",
-    key="id",
-    keep="finished_at IS NULL OR finished_at > %(cutoff)s",
-    settled="finished_at IS NOT NULL",
-    storage="WITH (fillfactor = 70)",
-)
-LOG_CHUNKS = Partitioned("sched_log_chunk", key="created_at", keep="created_at > %(cutoff)s", by_time=True)
 
 
 def days_wanted(now: datetime, ahead: timedelta) -> list[date]:
@@ -160,14 +97,14 @@ class Partitions:
         return sum([await self._create_one(day) for day in days if day not in existing])
 
     async def empty_default(self, *, most_days: int) -> int:
-        """Give the rows that no partition was made for partitions of their own, oldest day first."""
+        """Create partitions for the rows of the default partition, oldest day first."""
         created = 0
         while created < most_days and (day := await self._oldest_stray()) is not None:
             created += await self._create_one(day)
         return created
 
     async def expire(self, cutoff: datetime) -> int:
-        """Drop partitions in which nothing must stay; thin out the others. Return how many things went."""
+        """Drop partitions without rows that must stay; delete expired rows of the others. Return a count."""
         gone = 0
         for day in days_expired(await self.existing_days(), cutoff):
             partition = self._spec.partition(day)
@@ -176,10 +113,10 @@ class Partitions:
         return gone + await self._thin(self._spec.default, cutoff)
 
     async def _create_one(self, day: date) -> int:
-        """Create, fill and attach one partition; left half done by a crash, the next call goes on with it.
+        """Create, fill and attach one partition; after a crash in between, the next call continues.
 
-        A few strays move in the transaction that attaches it, so that nobody sees them gone. Many move ahead
-        in batches: what is settled is then out of sight for a moment, and no lock is held for long.
+        A few stray rows move in the transaction that attaches the partition, so that no reader misses them.
+        Many move ahead in batches: settled rows are then invisible for a moment, and locks are short.
         """
         name, range_ = self._spec.partition(day), self._range(day)
         if await self._many_strays(range_):
@@ -212,10 +149,10 @@ class Partitions:
         )
 
     async def _attach(self, connection: Connection, day: date) -> None:
-        """Attach a partition, with the strays that belong into it.
+        """Attach a partition with its stray rows.
 
-        Queries wait at the table itself for these few milliseconds: one that had already looked up its
-        partitions would miss a row on its way, and an insert into the default partition would be refused.
+        Queries wait for the table lock for a few milliseconds: a query that had already found its partitions
+        would miss a moving row, and an insert into the default partition would be refused.
         """
         spec, name = self._spec, self._spec.partition(day)
         await connection.execute(f"LOCK TABLE ONLY {spec.table} IN ACCESS EXCLUSIVE MODE")
@@ -246,7 +183,7 @@ class Partitions:
 
     async def _drop(self, partition: str, cutoff: datetime) -> bool:
         async with self._step() as connection:
-            # Writers of this one partition wait while it is looked through; nobody writes to one this old.
+            # Writers of this partition wait during the check; such old partitions have no writers.
             await connection.execute(f"LOCK TABLE {partition} IN SHARE MODE")
             if await _any_to_keep(connection, partition, self._spec.keep, cutoff):
                 return False
@@ -257,7 +194,7 @@ class Partitions:
             return True
 
     async def _before_drop(self, connection: Connection, partition: str) -> bool:  # noqa: ARG002 - for others
-        """Do what has to be done before a partition goes; whether it may go."""
+        """Do the work that is due before a partition is dropped; return whether it may be dropped."""
         return True
 
     async def _thin(self, partition: str, cutoff: datetime) -> int:
@@ -271,7 +208,7 @@ class Partitions:
 
     @asynccontextmanager
     async def _step(self) -> AsyncIterator[Connection]:
-        """Open one short transaction, or raise GaveWay when others are at it."""
+        """Open one short transaction, or raise GaveWay when another server is at work."""
         try:
             async with self._transactions.transaction() as connection:
                 locked = await connection.execute(

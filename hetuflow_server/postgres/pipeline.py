@@ -1,8 +1,9 @@
-"""A dialogue with the database: commands said together travel together and cost one round trip.
+"""Pipelining: commands that are sent together cost one round trip.
 
-psycopg opens the connection and adapts values. In between it would send BEGIN, a statement and COMMIT one
-after the other, and register and forget the socket for each: most of what a small transaction costs. Here the
-socket is watched as long as the connection lives, and libpq stays in its pipeline mode.
+psycopg opens the connection and adapts values. For the commands themselves it is too slow: it would send
+BEGIN, a statement and COMMIT one after the other, and register and unregister the socket for each, which is
+most of the cost of a small transaction. Here the socket is watched as long as the connection lives, and libpq
+stays in its pipeline mode.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from psycopg import errors, pq
 from psycopg.abc import Buffer
 from psycopg.pq.abc import PGresult
 
-# How long a statement that nobody waits for any more may take to end.
+# How long a cancelled statement may take to end.
 _BREAK_OFF_SECONDS = 5.0
 _STOP_AGAIN_SECONDS = 0.25
 # More than any socket holds.
@@ -29,9 +30,9 @@ _BAD = pq.ConnStatus.BAD
 
 
 class Pipeline:
-    """Say commands, divide them with `sync`, then `exchange` them for their answers; one exchange at a time.
+    """Send commands, separate them with `sync`, then `exchange` them for results; one exchange at a time.
 
-    When a command fails, those up to the next `sync` are passed over.
+    When a command fails, the server skips the commands up to the next `sync`.
     """
 
     def __init__(self, driver: psycopg.AsyncConnection[Any]) -> None:
@@ -39,14 +40,14 @@ class Pipeline:
         self._wire = driver.pgconn
         self._socket = driver.pgconn.socket
         self._loop = asyncio.get_running_loop()
-        # Tells of errors alone, without waiting.
+        # Reports errors only, without waiting.
         self._errors = select.poll()
         self._errors.register(self._socket, 0)
         self._watching = False
         self._answered: asyncio.Future[None] | None = None
         self._answers: list[PGresult] = []
-        # Commands said since the last exchange, and how many `sync` were said or are still to be answered.
-        self._said = 0
+        # Commands sent since the last exchange, and the number of `sync` without an answer.
+        self._sent = 0
         self._syncs = 0
         self._watch()
 
@@ -54,7 +55,7 @@ class Pipeline:
     def closed(self) -> bool:
         return self._driver.closed
 
-    def say(
+    def send(
         self,
         command: bytes,
         values: Sequence[Buffer | None] = (),
@@ -63,7 +64,7 @@ class Pipeline:
         *,
         binary: bool = False,
     ) -> int:
-        """Return the place of its answer."""
+        """Return the index of its result."""
         self._wire.send_query_params(command, values, types, formats, result_format=binary)
         return self._next_place()
 
@@ -71,7 +72,7 @@ class Pipeline:
         self._wire.send_prepare(name, command, types)
         return self._next_place()
 
-    def say_prepared(
+    def send_prepared(
         self,
         name: bytes,
         values: Sequence[Buffer | None],
@@ -87,9 +88,9 @@ class Pipeline:
         self._syncs += 1
 
     async def exchange(self) -> list[PGresult]:
-        """Return the answer to each command; `failure` finds what went wrong among them."""
+        """Return the result of each command; `failure` finds the first error among them."""
         self._answers = []
-        self._said = 0
+        self._sent = 0
         self._answered = self._loop.create_future()
         self._flush()
         try:
@@ -101,7 +102,7 @@ class Pipeline:
 
     @asynccontextmanager
     async def interrupted(self) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Leave the connection to the driver, for what cannot be said in a pipeline."""
+        """Leave the connection to the driver, for commands that a pipeline does not support."""
         self._stop_watching()
         self._wire.exit_pipeline_mode()
         try:
@@ -111,7 +112,7 @@ class Pipeline:
                 self._watch()
 
     def failure(self, answers: Sequence[PGresult]) -> psycopg.Error | None:
-        """The first error among answers."""
+        """Return the first error among results."""
         for answer in answers:
             if answer.status in _FAILED:
                 return errors.error_from_result(answer, encoding=self._driver.info.encoding)
@@ -122,8 +123,8 @@ class Pipeline:
         await self._driver.close()
 
     def _next_place(self) -> int:
-        self._said += 1
-        return self._said - 1
+        self._sent += 1
+        return self._sent - 1
 
     def _flush(self) -> None:
         try:
@@ -141,7 +142,7 @@ class Pipeline:
     def _on_readable(self) -> None:
         try:
             self._read()
-            # uvloop tells once of a socket with an error and never again, whatever is left to be read.
+            # uvloop reports a socket error once only, even if unread data is left.
             if self._errors.poll(0):
                 self._read_to_the_end()
         except psycopg.OperationalError as error:
@@ -153,13 +154,13 @@ class Pipeline:
             self._settle(None)
 
     def _read(self) -> None:
-        """Take what has arrived, and of the answers those that are complete."""
+        """Read the data that has arrived, and collect the complete results."""
         wire = self._wire
         wire.consume_input()
         while self._syncs and not wire.is_busy():
             answer = wire.get_result()
             if answer is None:
-                # The end of one command's answer; without a connection nothing comes after it.
+                # The end of one result; without a connection no other result follows.
                 if wire.status == _BAD:
                     break
             elif answer.status == _SYNC:
@@ -168,11 +169,11 @@ class Pipeline:
                 self._answers.append(answer)
 
     def _read_to_the_end(self) -> None:
-        """Nothing comes any more but what is there already; an answer that is complete still counts."""
+        """Read the data that arrived before the error; complete results still count."""
         for _ in range(_MOST_READS):
             if not self._syncs:
                 self._settle(None)
-            # Raises when it has come to the error.
+            # Raises at the error.
             self._read()
         raise psycopg.OperationalError("the connection is lost")
 
@@ -184,7 +185,7 @@ class Pipeline:
                 self._answered.set_exception(error)
 
     def _lose(self, error: psycopg.OperationalError) -> None:
-        """The connection is gone; what the server said last, if anything, tells more about it."""
+        """Close the lost connection; the last error of the server, if any, explains more."""
         self._stop_watching()
         self._wire.finish()
         self._syncs = 0
@@ -194,7 +195,7 @@ class Pipeline:
         try:
             self._wire.enter_pipeline_mode()
         except psycopg.OperationalError:
-            # Something is still under way on it that nobody will ever hear the end of.
+            # A command is still in progress whose end would never be read.
             self._wire.finish()
             raise
         self._watching = True
@@ -207,7 +208,7 @@ class Pipeline:
             self._loop.remove_writer(self._socket)
 
     async def _break_off(self) -> None:
-        """Nobody waits for the answers any more: have the server stop, and keep the connection usable."""
+        """Cancel the commands whose caller was cancelled, and keep the connection usable."""
         if not self._syncs:
             return
         self._answered = self._loop.create_future()
@@ -215,7 +216,7 @@ class Pipeline:
             async with asyncio.timeout(_BREAK_OFF_SECONDS):
                 while self._syncs and not self._answered.done():
                     await self._driver.cancel_safe(timeout=_BREAK_OFF_SECONDS)
-                    # It may have come before the statement did, and found nothing to stop.
+                    # The cancellation may have arrived before the statement, and had no effect.
                     await asyncio.wait({self._answered}, timeout=_STOP_AGAIN_SECONDS)
                 if self._syncs:
                     await self._answered

@@ -1,4 +1,4 @@
-"""The sessions of one server: as many as allowed, kept open, the last one used is used again first."""
+"""The sessions of one server: a limited number, kept open; the session used last is used again first."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Pool:
         self._idle: list[Session] = []
         self._lent: set[Session] = set()
         self._closed = False
-        # What every session is to have been told before it is lent.
-        self.telling = b""
+        # A SET command that every session has executed before it is lent.
+        self.setting = b""
 
     async def borrow(self, lane: Lane) -> Session:
-        """Return a session of this lane, or any other, or a new one; wait for one if all are in use."""
+        """Return a session of this lane, of another one, or a new one; wait if all sessions are in use."""
         if self._free.locked():
             await self._wait()
         else:
@@ -34,12 +34,12 @@ class Pool:
         except BaseException:
             self._free.release()
             raise
-        session.tell(self.telling)
+        session.set(self.setting)
         self._lent.add(session)
         return session
 
     async def give_back(self, session: Session, *, broken: bool = False) -> None:
-        """Take a session back; one that broke takes the idle ones along, which are no better than it is."""
+        """Take a session back; if it broke, close the idle ones too: their connections are lost as well."""
         self._lent.discard(session)
         self._free.release()
         if not (broken or session.closed or self._closed):
@@ -68,7 +68,7 @@ class Pool:
 
     def _take_idle(self, lane: Lane) -> Session | None:
         while self._idle:
-            # Of another lane it is the one that nobody has used for longest: it would be switched back soon.
+            # Else take the session that was idle for longest: its lane needs it least.
             place = next(
                 (place for place in range(len(self._idle) - 1, -1, -1) if self._idle[place].lane is lane), 0
             )

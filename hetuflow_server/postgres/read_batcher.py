@@ -1,7 +1,7 @@
-"""Looks for work: those that come together are asked together, in one round trip and one short transaction.
+"""Batched reading: statements that arrive together share one round trip and one short transaction.
 
-Loops that wake at the same moment each have a small question, and a transaction for each would cost several
-times what the answers do.
+Loops that wake up at the same moment each execute a small query. A transaction for each query would cost
+several times as much as the queries.
 """
 
 from __future__ import annotations
@@ -12,105 +12,107 @@ from contextvars import Context
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from hetuflow_server.postgres.connection import Connection, Lane, Question, Rows, Session
+from hetuflow_server.postgres.connection import Connection, Lane, Query, Rows, Session
 from hetuflow_server.postgres.faults import lost_connection, unreachable
 from hetuflow_server.postgres.pool import Pool
 
 
-class _Asked(NamedTuple):
-    question: Question
-    answer: asyncio.Future[Rows]
+class _PendingQuery(NamedTuple):
+    query: Query
+    result: asyncio.Future[Rows]
 
     def fail(self, error: Exception) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
+        if not self.result.done():
+            self.result.set_exception(error)
 
 
 class ReadBatcher:
-    """Gathers what is asked within one turn of the event loop, of one lane."""
+    """Collects the queries of one lane that arrive within one iteration of the event loop."""
 
     def __init__(self, pool: Pool, lane: Lane) -> None:
         self._pool = pool
         self._lane = lane
-        self._asked: list[_Asked] = []
-        self._asking: set[asyncio.Task[None]] = set()
+        self._pending: list[_PendingQuery] = []
+        self._executing: set[asyncio.Task[None]] = set()
 
-    async def ask(self, question: Question) -> Rows:
+    async def execute(self, query: Query) -> Rows:
         loop = asyncio.get_running_loop()
-        if not self._asked:
+        if not self._pending:
             loop.call_soon(self._begin)
-        asked = _Asked(question, loop.create_future())
-        self._asked.append(asked)
-        return await asked.answer
+        pending = _PendingQuery(query, loop.create_future())
+        self._pending.append(pending)
+        return await pending.result
 
     def _begin(self) -> None:
-        asked, self._asked = self._asked, []
-        # In nobody's context: it is not one of them who asks.
-        task = asyncio.get_running_loop().create_task(self._ask(asked), name="looks", context=Context())
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        batch, self._pending = self._pending, []
+        # An empty context: the batch belongs to none of its callers, and logs nothing in their name.
+        task = asyncio.get_running_loop().create_task(
+            self._execute(batch), name="batched reading", context=Context()
+        )
+        self._executing.add(task)
+        task.add_done_callback(self._executing.discard)
 
-    async def _ask(self, asked: Sequence[_Asked]) -> None:
+    async def _execute(self, batch: Sequence[_PendingQuery]) -> None:
         try:
             session = await self._pool.borrow(self._lane)
-        except Exception as error:  # noqa: BLE001 - theirs to cope with
-            for one in asked:
-                one.fail(error)
+        except Exception as error:  # noqa: BLE001 - raised again in each caller
+            for pending in batch:
+                pending.fail(error)
             return
         usable = False
         try:
             session.enter(self._lane, single=True)
-            usable = await _answer(session, asked)
+            usable = await _execute_on(session, batch)
         finally:
             await self._pool.give_back(session, broken=not usable)
-            # Nobody waits for an answer that will not come any more.
-            for one in asked:
-                one.answer.cancel()
+            # After a cancellation no caller must wait for a result that never arrives.
+            for pending in batch:
+                pending.result.cancel()
 
 
-async def _answer(session: Session, asked: Sequence[_Asked]) -> bool:
-    """Have all of them answered; return whether the session can be used again."""
+async def _execute_on(session: Session, batch: Sequence[_PendingQuery]) -> bool:
+    """Execute a batch and set its results; return whether the session is still usable."""
     try:
-        answers = await session.execute_together([one.question for one in asked])
-    except Exception as error:  # noqa: BLE001 - theirs to cope with
+        results = await session.execute_together([pending.query for pending in batch])
+    except Exception as error:  # noqa: BLE001 - raised again in each caller
         if lost_connection(error):
-            for one in asked:
-                one.fail(unreachable(error))
+            for pending in batch:
+                pending.fail(unreachable(error))
             return False
-        if len(asked) == 1:
-            asked[0].fail(error)
+        if len(batch) == 1:
+            batch[0].fail(error)
             return True
-        # One that fails keeps none of the others from its answer.
-        return all([await _answer(session, [one]) for one in asked])
-    for one, rows in zip(asked, answers, strict=True):
-        if not one.answer.done():
-            one.answer.set_result(rows)
+        # A query that fails must not fail the others: execute them one by one.
+        return all([await _execute_on(session, [pending]) for pending in batch])
+    for pending, rows in zip(batch, results, strict=True):
+        if not pending.result.done():
+            pending.result.set_result(rows)
     return True
 
 
 class BatchedRead:
     """`async with` gives the connection, as a transaction does."""
 
-    def __init__(self, looks: ReadBatcher) -> None:
-        self._looks = looks
+    def __init__(self, batcher: ReadBatcher) -> None:
+        self._batcher = batcher
 
     async def __aenter__(self) -> Connection:
-        self._handed_out = _BatchedReadConnection(self._looks)
-        return self._handed_out
+        self._connection = _BatchedReadConnection(self._batcher)
+        return self._connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._handed_out.end()
+        self._connection.end()
 
 
 class _BatchedReadConnection(Connection):
-    """What a look hands out: there is nothing to commit and nothing to undo."""
+    """The connection of a batched read: it neither commits nor rolls back."""
 
-    __slots__ = ("_looks",)
+    __slots__ = ("_batcher",)
 
-    def __init__(self, looks: ReadBatcher) -> None:
-        self._looks: ReadBatcher | None = looks
+    def __init__(self, batcher: ReadBatcher) -> None:
+        self._batcher: ReadBatcher | None = batcher
         self._session = None
 
     async def execute(
@@ -121,12 +123,12 @@ class _BatchedReadConnection(Connection):
         binary: bool = False,
         last: bool = False,
     ) -> Rows:
-        looks = self._looks
-        if looks is None:
-            raise RuntimeError("this look is over: statements belong inside its `async with`")
+        batcher = self._batcher
+        if batcher is None:
+            raise RuntimeError("this read has ended: execute statements inside its `async with`")
         if last:
             self.end()
-        return await looks.ask(Question(statement, parameters, binary))
+        return await batcher.execute(Query(statement, parameters, binary))
 
     def end(self) -> None:
-        self._looks = None
+        self._batcher = None

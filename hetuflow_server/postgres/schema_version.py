@@ -1,4 +1,4 @@
-"""Whether this code and the database's schema fit together."""
+"""Whether this code can use the schema of the database."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hetuflow_core.errors import DatabaseTooOld, SchemaBehind, SchemaBeyondCode
 
-# Raised by the code that can cope with a change older code cannot; the migration that brings such a change
-# raises hetuflow_schema.min_code_version to it. Additions raise neither: the old fleet goes on meanwhile.
+# Code that supports a change which older code does not support increments this number; the migration with the
+# change sets hetuflow_schema.min_code_version to it. Additions change neither: older servers keep running.
 CODE_VERSION = 1
 LEAST_POSTGRES = 14
 
@@ -38,19 +38,19 @@ def check_postgres(version_num: int) -> None:
 
 
 def check_upgradable(state: SchemaState, known_revisions: frozenset[str]) -> None:
-    """Refuse to migrate a database that newer code has migrated already; alembic would not know the way."""
+    """Refuse to migrate a database that newer code has migrated: alembic does not know its revision."""
     if state.revision is not None and state.revision not in known_revisions:
         raise SchemaBeyondCode(
-            f"The database schema {state.revision} was made by newer code, and there is nothing to migrate: "
+            f"The database schema {state.revision} comes from newer code, which this code cannot migrate: "
             "upgrade Hetuflow on this host.",
         )
 
 
 def check_schema(state: SchemaState, known_revisions: frozenset[str], head: str) -> None:
-    """Refuse a schema this code cannot work on.
+    """Refuse a schema that this code cannot use.
 
-    A revision the code does not know comes from newer code; it is usable unless its migration said otherwise,
-    so that migrating first does not take the running fleet down.
+    An unknown revision comes from newer code. It is usable unless its migration forbids it, so that migrating
+    first does not stop the running servers.
     """
     if state.min_code_version > CODE_VERSION:
         raise SchemaBeyondCode(
@@ -58,7 +58,7 @@ def check_schema(state: SchemaState, known_revisions: frozenset[str], head: str)
             f"{state.min_code_version}, and this is {CODE_VERSION}: upgrade Hetuflow on this host.",
         )
     if state.revision is None:
-        raise SchemaBehind("The database holds no Hetuflow schema yet: run `hetuflow db upgrade`.")
+        raise SchemaBehind("The database has no Hetuflow schema yet: run `hetuflow db upgrade`.")
     if state.revision in known_revisions and state.revision != head:
         raise SchemaBehind(
             f"The database schema is at {state.revision} and this code needs {head}: "

@@ -1,4 +1,4 @@
-"""Statements as a session says them: parameters by place, and prepared when they are met a second time."""
+"""Statements as a session sends them: numbered parameters, and prepared at their second execution."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST_TRANSLATED = 2_000
 # `%(name)s`, or a percent sign that was doubled because of it.
 _PLACEHOLDER = re.compile(r"%(?:\(([^)]+)\)s|%)")
 
-# A statement and the types its parameters have this time: another plan for others.
+# A statement and the types of its parameters: other types need another plan.
 Key = tuple[str, tuple[int, ...]]
 
 
@@ -27,7 +27,7 @@ class Translated:
 
 @lru_cache(maxsize=_MOST_TRANSLATED)
 def translated(statement: str) -> Translated:
-    """Put `$1` for `%(name)s`; a name that stands there twice is one parameter."""
+    """Replace `%(name)s` by `$1`; a name that occurs twice is one parameter."""
     places: dict[str, int] = {}
 
     def place(match: re.Match[str]) -> str:
@@ -39,23 +39,24 @@ def translated(statement: str) -> Translated:
 
 
 class Prepared:
-    """What one session has prepared: at most `most` statements, the one used longest ago goes first."""
+    """The prepared statements of one session, at most `most`: the least recently used goes first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        # {statement: its name, or None if it was met once}. Evicted names must be deallocated: no LRUCache.
+        # {statement: its name, or None if it was executed once}. Not an LRUCache: evicted names must be
+        # deallocated.
         self._names: OrderedDict[Key, bytes | None] = OrderedDict()
         self._count = 0
 
     def name_of(self, key: Key) -> bytes | None:
-        """Return the name it is prepared under."""
+        """Return the name of the prepared statement."""
         name = self._names.get(key)
         if name is not None:
             self._names.move_to_end(key)
         return name
 
     def worth_preparing(self, key: Key) -> bytes | None:
-        """Return a new name if this statement was met before; else remember that it was met."""
+        """Return a new name if the statement was executed before; else remember it."""
         if key not in self._names:
             self._names[key] = None
             return None
@@ -63,16 +64,16 @@ class Prepared:
         return b"h%d" % self._count
 
     def note(self, key: Key, name: bytes) -> None:
-        """It was prepared under this name."""
+        """Note that the statement was prepared with this name."""
         self._names[key] = name
         self._names.move_to_end(key)
 
     def forget(self, key: Key) -> None:
-        """It cannot be used any more: what it was prepared for has changed."""
+        """Forget a statement that is no longer usable, because the tables have changed."""
         self._names.pop(key, None)
 
     def surplus(self) -> list[bytes]:
-        """Let go what is too much; return the names to be deallocated."""
+        """Drop the statements above the limit; return the names to deallocate."""
         gone = []
         while len(self._names) > self._most:
             name = self._names.popitem(last=False)[1]

@@ -1,4 +1,4 @@
-"""What all table definitions share: the metadata, column shapes, and guards the database enforces itself."""
+"""Shared parts of table definitions: metadata, columns, and guards that the database enforces."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def words(name: str, *, default: str | None = None) -> Column[Any]:
 
 
 def owner() -> Column[Any]:
-    """Return whose files define a thing; NULL: nobody's."""
+    """Return the column for the owner whose files define a resource; NULL: it has no owner."""
     return Column("owner", Text)
 
 
 def in_list(values: Iterable[StrEnum]) -> str:
-    """Spell a set of statuses as SQL literals, in the same order whatever the set's own."""
+    """Return a set of statuses as SQL literals, in alphabetical order."""
     return ", ".join(sorted(f"'{value.value}'" for value in values))
 
 
@@ -53,7 +53,7 @@ def one_of(column: str, values: Iterable[StrEnum]) -> CheckConstraint:
     return CheckConstraint(f"{column} IN ({in_list(values)})", name=column)
 
 
-# A guard is a trigger whose WHEN condition PostgreSQL evaluates by itself: it costs nothing until broken.
+# A guard is a trigger with a WHEN condition, which PostgreSQL evaluates without calling the function.
 REFUSE_FUNCTION = """
 CREATE FUNCTION hetuflow_refuse() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -75,15 +75,15 @@ def guard_sql(table: str, name: str, on: str, when: str | None, message: str, *,
 def add_guard(
     table: Table, name: str, *, on: str, when: str | None = None, message: str, after: bool = False
 ) -> None:
-    """Make the database refuse `on` for rows that meet `when`, whoever asks.
+    """Make the database refuse `on` for rows that meet `when`.
 
-    With `after` it looks at rows once they are written: it would lock each of them before, on its own.
+    With `after` it checks rows once they are written; a check before would lock each row separately.
     """
     after_create(table, guard_sql(table.name, name, on, when, message, after=after))
 
 
 def after_create(target: Table | MetaData, sql: str) -> None:
-    """Run a statement SQLAlchemy has no words for once `target` has been created."""
+    """Execute a statement that SQLAlchemy cannot express after `target` is created."""
     _on(target, "after_create", sql)
 
 
@@ -93,7 +93,7 @@ def _on(target: Table | MetaData, moment: str, sql: str) -> None:
 
 
 def add_default_partition(table: Table) -> None:
-    """Give a partitioned table a place for rows no partition was made for; upkeep empties it."""
+    """Add the default partition for rows without another partition; upkeep empties it."""
     after_create(table, f"CREATE TABLE {table.name}_default PARTITION OF {table.name} DEFAULT")
 
 

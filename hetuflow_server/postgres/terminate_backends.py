@@ -1,8 +1,8 @@
-"""Ending sessions that hold a row which somebody else must have.
+"""Terminate sessions that hold a row lock which a new leader or owner needs.
 
-Only what a role is proved with is ever taken this way: the fence of a leader whose lease is over, the
-bindings of a server that is dead. Statements time out and idle transactions are ended by themselves; what is
-left are sessions that PostgreSQL is sending rows to and whose client has stopped reading: no timeout fires.
+Only rows that prove a role are freed this way: the fence of a leader whose lease has expired, and the
+bindings of a dead server. Statements time out, and PostgreSQL ends idle transactions. The remaining case is a
+session that sends rows to a client which has stopped reading: no timeout ends it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from hetuflow_server.postgres.database import Database
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.postgres")
 
-# Whoever is in the way gets this long to commit.
+# A blocking session may commit within this time.
 PATIENCE_SECONDS = 1.0
 AGAIN_SECONDS = 0.25
 
-# A prepared transaction has no session: it is reported as 0 and cannot be ended here.
+# A prepared transaction has no session: its pid is 0, and it cannot be terminated here.
 END_BLOCKERS = """
 SELECT pid, pg_terminate_backend(pid) AS ended
 FROM unnest(pg_blocking_pids(%(waiting)s)) AS pid WHERE pid <> 0"""
@@ -35,14 +35,14 @@ class BackendTerminator:
 
     @asynccontextmanager
     async def blockers_of(self, connection: Connection) -> AsyncIterator[None]:
-        """While inside, end the sessions that keep this connection waiting for longer than a second."""
+        """Inside the block, terminate sessions that block this connection for longer than a second."""
         row = await connection.execute("SELECT pg_backend_pid()")
-        bailiff = asyncio.create_task(self._end_blockers(row.scalar_one()), name="bailiff")
+        terminating = asyncio.create_task(self._end_blockers(row.scalar_one()), name="terminate blockers")
         try:
             yield
         finally:
-            bailiff.cancel()
-            await asyncio.wait({bailiff})
+            terminating.cancel()
+            await asyncio.wait({terminating})
 
     async def _end_blockers(self, waiting: int) -> None:
         await asyncio.sleep(PATIENCE_SECONDS)
@@ -51,7 +51,7 @@ class BackendTerminator:
                 async with self._database.transaction() as connection:
                     rows = await connection.execute(END_BLOCKERS, {"waiting": waiting})
                 for row in rows:
-                    log.warning("A session that was in the way was ended.", pid=row.pid, ended=row.ended)
+                    log.warning("terminated a blocking session", pid=row.pid, ended=row.ended)
             except DatabaseUnreachable as error:
-                log.warning("Sessions in the way could not be ended.", error=error.message)
+                log.warning("could not terminate blocking sessions", error=error.message)
             await asyncio.sleep(AGAIN_SECONDS)

@@ -227,7 +227,7 @@ class Dispatcher:
         self._backlog.begin_round()
         new_polls = self._waiting_polls.new_polls()
         # A crash of the database may lose these reservations: the start of such an instance is refused.
-        async with self._database.transaction(Lane.FORGETFUL) as connection:
+        async with self._database.transaction(lane=Lane.ASYNC_COMMIT) as connection:
             repeats = self._waiting_polls.to_check(new_polls, began)
             assigned = await self._reserved_before(connection, repeats)
             for poll in (*new_polls, *assigned):

@@ -38,7 +38,7 @@ class KeySweeper:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return those of these namespaces that have keys at all."""
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             return await limit_store.namespaces_with_keys(connection, namespaces)
 
     async def run_once(self, namespace_id: int) -> int:

@@ -44,7 +44,7 @@ class Rescuer:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return which of them need rescue, with one query for all; note now and then that one has looked."""
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             found = await store.look_for_rescue(connection, namespaces)
         if stale := [one.namespace_id for one in found if one.needed or one.at - one.noted_at > _NOTED_EVERY]:
             async with self._ownership.transaction(*stale) as connection:

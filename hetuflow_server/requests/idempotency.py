@@ -1,7 +1,7 @@
-"""Requests with an idempotency key: done once, and answered as often as they are sent.
+"""Requests with an idempotency key: executed once, and answered as often as they are sent.
 
-Everything such a request does is one transaction, and its answer is kept in that same transaction: a crash
-leaves both or neither. A request that fails leaves nothing, so it may be sent again under its key.
+Everything such a request does is one transaction, which also stores the response: a crash leaves both or
+neither. A request that fails leaves nothing, so it may be sent again with the same key.
 """
 
 from __future__ import annotations
@@ -16,43 +16,39 @@ from typing import Final
 from hetuflow_core.errors import Invalid, Underway
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.requests import idempotency_store as store
-from hetuflow_server.requests.audit_context import AuditContext, unrecorded
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.idempotency_store import KeptAnswer
-from hetuflow_server.requests.principal import Principal
 
 LONGEST_KEY: Final = 255
-# How long most requests take, at most: when it makes sense to ask again what became of one.
+# Most requests take less than this time: a client may try again after it.
 _RETRY_AFTER_SECONDS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedRequest:
     key: str
-    # Method, address and body: what must be the same for a request to be the same.
+    # Method, address and body: equal parts identify the same request.
     parts: Sequence[bytes]
 
 
 class _Abandoned(Exception):
-    """Why a transaction is rolled back that met no error."""
+    """Rolls back a transaction without an error."""
 
 
 class IdempotentRequest:
-    """A request under way whose answer is to be kept."""
+    """A request in progress whose response is going to be stored."""
 
-    def __init__(
-        self, caller: Principal, request: KeyedRequest, digest: bytes, audit_context: AuditContext
-    ) -> None:
-        self._caller = caller
+    def __init__(self, context: RequestContext, request: KeyedRequest, digest: bytes) -> None:
+        self._context = context
         self._request = request
         self._digest = digest
-        self._audit_context = audit_context
         self._open = AsyncExitStack()
         self._connection: Connection | None = None
 
     async def begin(self, database: Database, digests: Sequence[bytes]) -> KeptAnswer | None:
-        """Open the transaction all of it is done in; or return what it was answered before."""
+        """Open the transaction of the whole request, or return the response stored by an earlier one."""
         try:
-            self._connection = await self._open.enter_async_context(database.envelope(self._audit_context))
+            self._connection = await self._open.enter_async_context(self._context.enclosed(database))
             kept = await self._take(self._connection)
             if kept is not None:
                 self._check(kept, digests)
@@ -63,41 +59,39 @@ class IdempotentRequest:
         return kept
 
     async def _take(self, connection: Connection) -> KeptAnswer | None:
-        if not await store.take_key(connection, self._caller.id, self._request.key):
+        if not await store.take_key(connection, self._context.principal.id, self._request.key):
             raise Underway(
                 f"A request with the idempotency key {self._request.key} is being answered: "
                 "ask again in a moment.",
                 code="idempotency_key.in_flight",
                 retry_after=_RETRY_AFTER_SECONDS,
             )
-        return await store.recall(connection, self._caller.id, self._request.key)
+        return await store.recall(connection, self._context.principal.id, self._request.key)
 
     async def keep(self, status: int, headers: Sequence[tuple[str, str]], body: bytes) -> None:
-        """Keep the answer, and commit everything."""
+        """Store the response, and commit everything."""
         if self._connection is None:
             raise RuntimeError("this request has not begun")
-        envelope, changes = self._audit_context.envelope, self._audit_context.changes
-        undone = envelope is not None and envelope.undone and not changes
+        enclosing, changes = self._context.enclosing, self._context.audit.changes
+        undone = enclosing is not None and enclosing.part_rolled_back and not changes
         done = not undone and await store.has_written(self._connection)
         namespaces = sorted({change.namespace for change in changes if change.namespace is not None})
         answer = KeptAnswer(self._digest, namespaces, status, headers, body)
         try:
-            await store.keep(self._connection, self._caller.id, self._request.key, answer)
+            await store.keep(self._connection, self._context.principal.id, self._request.key, answer)
         except BaseException:
             await self.abandon()
             raise
-        if done:
-            await self._open.aclose()
-        else:
-            # That an answer was kept is nothing done.
-            with unrecorded():
-                await self._open.aclose()
+        if not done:
+            # Storing a response is not a change.
+            self._context.write_no_entries()
+        await self._open.aclose()
 
     async def abandon(self) -> None:
-        """Undo everything that was done; harmless once it has ended."""
+        """Roll everything back; harmless after the end."""
         error = _Abandoned()
         await self._open.__aexit__(type(error), error, None)
-        self._audit_context.changes.clear()
+        self._context.audit.changes.clear()
 
     def _check(self, kept: KeptAnswer, digests: Sequence[bytes]) -> None:
         if not any(hmac.compare_digest(kept.digest, digest) for digest in digests):
@@ -107,26 +101,24 @@ class IdempotentRequest:
                 code="idempotency_key.reused",
             )
         for namespace in kept.namespaces:
-            self._caller.require_namespace(namespace)
+            self._context.require_namespace(namespace)
 
 
 class IdempotentRequests:
     def __init__(self, database: Database, server_keys: Sequence[str]) -> None:
         self._database = database
-        # The first one is used; what was kept under another one is known by the others.
+        # New digests use the first key; the others recognise digests made with former keys.
         self._keys = [sha256(b"hetuflow idempotency " + key.encode()).digest() for key in server_keys]
 
-    async def begin(
-        self, caller: Principal, request: KeyedRequest, audit_context: AuditContext
-    ) -> IdempotentRequest | KeptAnswer:
-        """Return the request as one that is under way, or what it was answered before."""
+    async def begin(self, context: RequestContext, request: KeyedRequest) -> IdempotentRequest | KeptAnswer:
+        """Return the request as one in progress, or the response stored by an earlier one."""
         if not (1 <= len(request.key) <= LONGEST_KEY and request.key.isprintable()):
             raise Invalid(
                 f"An idempotency key has 1 to {LONGEST_KEY} printable characters.",
                 code="idempotency_key.invalid",
             )
         digests = [_digest(key, request.parts) for key in self._keys]
-        idempotent_request = IdempotentRequest(caller, request, digests[0], audit_context)
+        idempotent_request = IdempotentRequest(context, request, digests[0])
         return await idempotent_request.begin(self._database, digests) or idempotent_request
 
 

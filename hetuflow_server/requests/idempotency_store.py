@@ -1,4 +1,4 @@
-"""Answers that were given to requests with an idempotency key, kept with what those requests did."""
+"""Stored responses of requests with an idempotency key, in the transaction of the request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg.types.json import Jsonb
 
 from hetuflow_server.postgres.connection import Connection
 
-# Two requests with one key never wait for each other: the second is told at once.
+# Two requests with one key never wait for each other: the second is refused at once.
 _TAKE = "SELECT pg_try_advisory_xact_lock(hashtextextended(%(caller)s::text || %(key)s, 7305))"
 
 _RECALL = """
@@ -32,9 +32,9 @@ _HAS_WRITTEN = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 
 @dataclass(frozen=True, slots=True)
 class KeptAnswer:
-    # Of the request.
+    # The digest of the request.
     digest: bytes
-    # Where it has changed something.
+    # The namespaces of the changes that the request made.
     namespaces: Sequence[str]
     status: int
     headers: Sequence[tuple[str, str]]
@@ -42,13 +42,13 @@ class KeptAnswer:
 
 
 async def take_key(connection: Connection, caller: UUID, key: str) -> bool:
-    """Hold a key of a caller until the transaction ends; False if another request holds it."""
+    """Lock a key of a caller until the transaction ends; False if another request holds it."""
     taken = await connection.execute(_TAKE, {"caller": caller, "key": key})
     return bool(taken.scalar_one())
 
 
 async def recall(connection: Connection, caller: UUID, key: str) -> KeptAnswer | None:
-    """Return what was answered under a key, in a statement after the one that took it."""
+    """Return the response stored under a key, in a statement after the one that locked the key."""
     row = (await connection.execute(_RECALL, {"caller": caller, "key": key})).one_or_none()
     if row is None:
         return None

@@ -1,4 +1,4 @@
-"""Who asks through the REST API: who it is, where it asks from, and what it may do where."""
+"""The principal of a REST request: a user or a key, with its rights in each namespace."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from uuid import UUID, uuid4
 from hetuflow_core.access.permissions import GLOBAL, Grant, Permission, Rights, rights_of
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Denied, NotFound
-from hetuflow_server.requests.audit_context import note_hidden
 
 
 class PrincipalKind(StrEnum):
     USER = "user"
     KEY = "key"
-    # Vouched for by an identity provider, without a row of its own.
+    # Authenticated by an identity provider, without a row in the database.
     REMOTE = "remote"
     # This program itself.
     SYSTEM = "system"
@@ -23,49 +22,46 @@ class PrincipalKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    # Of the user, or of the key.
+    # The id of the user or of the key.
     id: UUID
     kind: PrincipalKind
-    # The user's name, or the key's: what is written beside what was done.
+    # The name of the user or of the key, as audit entries record it.
     name: str
     rights: Rights
-    # The user itself, or the one a key belongs to; None for keys made on the database without an owner.
+    # The user, or the owner of the key; None for keys created on the database without an owner.
     user_id: UUID | None = None
-    # Of a user that has logged in.
+    # The login session of a user.
     session_id: UUID | None = None
     # The address the request came from.
     source: str | None = None
-    # What the request at hand needs; a route declares it.
+    # The permission that the request needs; its route declares it.
     needed: Permission | None = None
 
     @classmethod
     def with_role(
         cls, name: str, role: Role, namespace: str | None = None, *, id_: UUID | None = None
     ) -> Principal:
-        """Return one that has a role, for programs that use services without a request."""
+        """Return a principal with a role, for programs that call services without a request."""
         rights = rights_of([Grant(role, namespace)])
         return cls(id_ or uuid4(), PrincipalKind.SYSTEM, name, rights)
 
     def needing(self, permission: Permission) -> Principal:
-        """Return the same one, about to do something; refuse if it may do so nowhere."""
+        """Return the same principal for a request that needs a permission; refuse if it holds it nowhere."""
         if not self.rights.allows_somewhere(permission):
             where = " in all namespaces" if permission in GLOBAL else ""
             raise Denied(f"This needs the permission {permission}{where}, which {self.name} does not have.")
         return replace(self, needed=permission)
 
     def sees(self, namespace: str) -> bool:
-        """Whether things of a namespace exist for it; refuse if they do and what is needed is not allowed."""
+        """Whether the namespace is visible; refuse if it is and the needed permission is missing there."""
         held = self.rights.within(namespace)
         if held and self.needed is not None:
             self.require(self.needed, namespace)
-        if not held:
-            note_hidden(namespace)
         return bool(held)
 
     def require(self, permission: Permission, namespace: str) -> None:
-        """Refuse what is not allowed in a namespace; another's namespace looks as if it did not exist."""
+        """Refuse if the permission is missing in a namespace; an invisible namespace does not exist."""
         if not self.rights.within(namespace):
-            note_hidden(namespace)
             raise no_namespace(namespace)
         if not self.rights.allows(permission, namespace) and not (
             permission in GLOBAL and self.rights.allows_everywhere(permission)
@@ -75,13 +71,8 @@ class Principal:
                 f"which {self.name} does not have."
             )
 
-    def require_namespace(self, namespace: str) -> None:
-        """Another's namespace looks as if it did not exist."""
-        if not self.sees(namespace):
-            raise no_namespace(namespace)
-
     def reach(self, wanted: str | None = None) -> list[str] | None:
-        """Return the namespaces to look in when `wanted` was asked for, or None for all of them."""
+        """Return the namespaces to search when `wanted` was requested, or None for all of them."""
         reached = self.rights.reach(self.needed if self.needed not in GLOBAL else None)
         if wanted is None:
             return None if reached is None else sorted(reached)

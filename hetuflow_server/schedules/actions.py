@@ -19,8 +19,8 @@ from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.store import JobRow
 from hetuflow_server.jobs.versions import from_row
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules import store
 from hetuflow_server.schedules.calendars.references import refuse_undefined_calendars
 from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits
@@ -33,16 +33,16 @@ class Schedules:
         self._database = database
         self._edits = edits
 
-    async def schedule(self, principal: Principal, schedule_id: UUID) -> Schedule:
-        async with self._database.transaction() as connection:
+    async def schedule(self, context: RequestContext, schedule_id: UUID) -> Schedule:
+        async with self._database.transaction(context) as connection:
             found = await store.shown(connection, schedule_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise _no_schedule()
         return found
 
     async def list_schedules(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: ScheduleFilter,
         *,
         after: tuple[str, str, str] | None,
@@ -50,15 +50,15 @@ class Schedules:
         cap: int,
     ) -> tuple[list[Schedule], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
-        async with self._database.transaction() as connection:
+        wanted = replace(wanted, namespaces=context.reach(wanted.namespace))
+        async with self._database.transaction(context) as connection:
             found = await store.listed(connection, wanted, after=after, limit=limit + 1)
             return found, await store.count(connection, wanted, cap + 1)
 
-    async def add(self, principal: Principal, job_id: UUID, document: dict[str, Any]) -> Schedule:
+    async def add(self, context: RequestContext, job_id: UUID, document: dict[str, Any]) -> Schedule:
         """Give a job another schedule."""
         spec = schedule_from_document(document, path="spec")
-        async with self._editing(principal, job_id) as (connection, job, rows):
+        async with self._editing(context, job_id) as (connection, job, rows):
             if any(row.name == spec.name for row in rows):
                 raise Conflict(
                     f"The job {job.name} has a schedule {spec.name} already: rename one, or change it.",
@@ -66,20 +66,22 @@ class Schedules:
                 )
             await _check_calendars(connection, job, spec, "spec.calendar")
             added = await self._edits.add(connection, _edited(job), spec)
-            note_change("schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec))
-        return await self.schedule(principal, added)
+            context.audit.note_change(
+                "schedule", f"{job.name}/{spec.name}", job.namespace, after=schedule_document(spec)
+            )
+        return await self.schedule(context, added)
 
     async def change(
         self,
-        principal: Principal,
+        context: RequestContext,
         schedule_id: UUID,
         changes: dict[str, Any],
         *,
         if_match: str | None = None,
     ) -> Schedule:
         """Merge `changes` into a schedule's document; null takes a key back to its default."""
-        found = await self.schedule(principal, schedule_id)
-        async with self._editing(principal, found.job_id) as (connection, job, rows):
+        found = await self.schedule(context, schedule_id)
+        async with self._editing(context, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
             if if_match is not None and (shown := await store.shown(connection, schedule_id)):
                 refuse_stale(shown, if_match)
@@ -92,51 +94,58 @@ class Schedules:
             await _check_calendars(connection, job, spec, "calendar")
             await self._edits.rewrite(connection, _edited(job), row, spec)
             named = f"{job.name}/{row.name}"
-            note_change("schedule", named, job.namespace, before=row.spec, after=schedule_document(spec))
-        return await self.schedule(principal, schedule_id)
+            context.audit.note_change(
+                "schedule", named, job.namespace, before=row.spec, after=schedule_document(spec)
+            )
+        return await self.schedule(context, schedule_id)
 
-    async def enable(self, principal: Principal, schedule_id: UUID, *, enabled: bool) -> Schedule:
+    async def enable(self, context: RequestContext, schedule_id: UUID, *, enabled: bool) -> Schedule:
         """Resume or pause; what is so already is left as it is."""
-        found = await self.schedule(principal, schedule_id)
-        async with self._editing(principal, found.job_id) as (connection, job, rows):
+        found = await self.schedule(context, schedule_id)
+        async with self._editing(context, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
             _note_enabled(
-                "schedule", f"{job.name}/{row.name}", job.namespace, was=row.enabled, enabled=enabled
+                context.audit,
+                "schedule",
+                f"{job.name}/{row.name}",
+                job.namespace,
+                was=row.enabled,
+                enabled=enabled,
             )
             if row.enabled is not enabled:
                 await self._edits.restart(connection, _edited(job), [row], enabled=enabled)
-        return await self.schedule(principal, schedule_id)
+        return await self.schedule(context, schedule_id)
 
-    async def delete(self, principal: Principal, schedule_id: UUID) -> None:
-        found = await self.schedule(principal, schedule_id)
-        async with self._editing(principal, found.job_id) as (connection, job, rows):
+    async def delete(self, context: RequestContext, schedule_id: UUID) -> None:
+        found = await self.schedule(context, schedule_id)
+        async with self._editing(context, found.job_id) as (connection, job, rows):
             row = _among(rows, schedule_id)
-            note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
+            context.audit.note_change("schedule", f"{job.name}/{row.name}", job.namespace, before=row.spec)
             await self._edits.remove(connection, [(_edited(job), row)])
 
-    async def enable_job(self, principal: Principal, job_id: UUID, *, enabled: bool) -> None:
+    async def enable_job(self, context: RequestContext, job_id: UUID, *, enabled: bool) -> None:
         """Let a job's schedules fire and people run it, or neither; what exists goes on either way."""
-        async with self._editing(principal, job_id) as (connection, job, rows):
-            _note_enabled("job", job.name, job.namespace, was=job.enabled, enabled=enabled)
+        async with self._editing(context, job_id) as (connection, job, rows):
+            _note_enabled(context.audit, "job", job.name, job.namespace, was=job.enabled, enabled=enabled)
             if job.enabled is not enabled:
                 await job_store.enable_job(connection, job.id, enabled=enabled)
                 await self._edits.restart(connection, _edited(job, enabled=enabled), rows)
 
-    async def delete_job(self, principal: Principal, job_id: UUID) -> None:
+    async def delete_job(self, context: RequestContext, job_id: UUID) -> None:
         """Delete a job and its schedules; what has been started, or waits, goes on."""
-        async with self._editing(principal, job_id) as (connection, job, rows):
+        async with self._editing(context, job_id) as (connection, job, rows):
             await self._edits.remove(connection, [(_edited(job), row) for row in rows])
             await job_store.delete_job(connection, job.id)
-            note_change("job", job.name, job.namespace, before=job.spec)
+            context.audit.note_change("job", job.name, job.namespace, before=job.spec)
 
     @asynccontextmanager
     async def _editing(
-        self, principal: Principal, job_id: UUID
+        self, context: RequestContext, job_id: UUID
     ) -> AsyncIterator[tuple[Connection, JobRow, list[ScheduleRow]]]:
         """Hold a job and then its schedules."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             job = await job_store.lock_job(connection, job_id)
-            if job is None or not principal.sees(job.namespace):
+            if job is None or not context.sees(job.namespace):
                 raise NotFound("There is no such job.", code="job.not_found")
             yield connection, job, await store.lock_of_job(connection, job_id)
 
@@ -146,8 +155,10 @@ async def _check_calendars(connection: Connection, job: JobRow, spec: ScheduleSp
     await refuse_unknown_upstreams(connection, job.namespace_id, job.name, spec, path)
 
 
-def _note_enabled(kind: str, target: str, namespace: str, *, was: bool, enabled: bool) -> None:
-    note_change(kind, target, namespace, before={"enabled": was}, after={"enabled": enabled})
+def _note_enabled(
+    audit: AuditContext, kind: str, target: str, namespace: str, *, was: bool, enabled: bool
+) -> None:
+    audit.note_change(kind, target, namespace, before={"enabled": was}, after={"enabled": enabled})
 
 
 def _edited(job: JobRow, *, enabled: bool | None = None) -> EditedJob:

@@ -82,7 +82,7 @@ class Generator:
         return moved
 
     async def _any_due(self) -> bool:
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             return await store.any_due(connection, HORIZON)
 
     async def _look(self, connection: Connection, after: tuple[datetime, UUID]) -> DueFires:

@@ -19,7 +19,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.etag_headers import IfMatch, tagged
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.store import ScheduleFilter
 
@@ -29,7 +29,7 @@ _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/schedules", operation_id="list_schedules", opt=needs(Permission.SCHEDULES_READ), responses=problems())
 async def list_schedules(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
@@ -43,7 +43,7 @@ async def list_schedules(
     if kind is not None and kind not in set(ScheduleKind):
         raise Invalid(f"There is no kind of schedule {kind}: use one of {', '.join(ScheduleKind)}.")
     found, total = await schedules.list_schedules(
-        principal,
+        context,
         ScheduleFilter(namespace=namespace, job=job, name=name, kind=kind, enabled=enabled),
         after=decode_cursor(cursor, tuple[str, str, str]),
         limit=limit,
@@ -64,11 +64,11 @@ async def list_schedules(
 )
 async def get_schedule(
     schedule_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> Response[Schedule]:
     """A schedule, and its ETag, which guards a change against others when it is sent back as If-Match."""
-    return tagged(await schedules.schedule(principal, schedule_id))
+    return tagged(await schedules.schedule(context, schedule_id))
 
 
 @post(
@@ -79,11 +79,11 @@ async def get_schedule(
 )
 async def add_schedule(
     data: JSONBody[NewScheduleRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Give a job another schedule. Applying the job's file again makes its schedules what the file says."""
-    return await schedules.add(principal, data.job_id, data.spec)
+    return await schedules.add(context, data.job_id, data.spec)
 
 
 @patch(
@@ -95,12 +95,12 @@ async def add_schedule(
 async def change_schedule(
     schedule_id: FromPath[UUID],
     data: JSONBody[dict[str, Any]],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
     if_match: IfMatch = None,
 ) -> Response[Schedule]:
     """Merge keys, as in the job's file, into a schedule; null takes one back to its default."""
-    return tagged(await schedules.change(principal, schedule_id, data, if_match=if_match))
+    return tagged(await schedules.change(context, schedule_id, data, if_match=if_match))
 
 
 @delete(
@@ -111,11 +111,11 @@ async def change_schedule(
 )
 async def delete_schedule(
     schedule_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> None:
     """Delete a schedule. What it has fired stays; what it would have fired does not happen."""
-    await schedules.delete(principal, schedule_id)
+    await schedules.delete(context, schedule_id)
 
 
 @post(
@@ -127,11 +127,11 @@ async def delete_schedule(
 )
 async def enable_schedule(
     schedule_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Resume a schedule from now on: what it did not fire while it was disabled is no misfire."""
-    return await schedules.enable(principal, schedule_id, enabled=True)
+    return await schedules.enable(context, schedule_id, enabled=True)
 
 
 @post(
@@ -143,11 +143,11 @@ async def enable_schedule(
 )
 async def disable_schedule(
     schedule_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedules: NamedDependency[Schedules],
 ) -> Schedule:
     """Let a schedule fire no more; what it has fired goes on."""
-    return await schedules.enable(principal, schedule_id, enabled=False)
+    return await schedules.enable(context, schedule_id, enabled=False)
 
 
 schedules_router = Router(

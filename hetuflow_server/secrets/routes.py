@@ -15,7 +15,7 @@ from hetuflow_core.resources.secrets import KeyRotation, Secret, SecretRequest, 
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.secrets.service import Secrets
 
 _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -23,7 +23,7 @@ _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/secrets", operation_id="list_secrets", opt=needs(Permission.SECRETS_READ), responses=problems())
 async def list_secrets(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
     namespace: Annotated[str | None, QueryParameter()] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -31,7 +31,7 @@ async def list_secrets(
 ) -> Page[Secret]:
     """List secrets by namespace and name: what is known of them, never their values."""
     found, total = await secrets.list_secrets(
-        principal,
+        context,
         namespace=namespace,
         after=decode_cursor(cursor, tuple[str, str]),
         limit=limit,
@@ -49,11 +49,11 @@ async def list_secrets(
 )
 async def create_secret(
     data: JSONBody[SecretRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
 ) -> Secret:
     """Make a secret that jobs of the namespace may use."""
-    return await secrets.create(principal, data.namespace, data.name, data.value)
+    return await secrets.create(context, data.namespace, data.name, data.value)
 
 
 @get(
@@ -65,11 +65,11 @@ async def create_secret(
 async def get_secret(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
 ) -> Secret:
     """Say what is known of a secret, and which jobs use it."""
-    return await secrets.secret(principal, namespace, name)
+    return await secrets.secret(context, namespace, name)
 
 
 @put(
@@ -82,11 +82,11 @@ async def set_secret(
     namespace: FromPath[str],
     name: FromPath[str],
     data: JSONBody[SecretValue],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
 ) -> Secret:
     """Give a secret a value; it is made if there is none, and tasks that start from now on get the value."""
-    return await secrets.set(principal, namespace, name, data.value)
+    return await secrets.set(context, namespace, name, data.value)
 
 
 @patch(
@@ -99,11 +99,11 @@ async def rotate_secret(
     namespace: FromPath[str],
     name: FromPath[str],
     data: JSONBody[SecretValue],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
 ) -> Secret:
     """Give a secret that is there a new value."""
-    return await secrets.set(principal, namespace, name, data.value, must_exist=True)
+    return await secrets.set(context, namespace, name, data.value, must_exist=True)
 
 
 @delete(
@@ -115,11 +115,11 @@ async def rotate_secret(
 async def delete_secret(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     secrets: NamedDependency[Secrets],
 ) -> None:
     """Delete a secret that no job uses, with all its values."""
-    await secrets.delete(principal, namespace, name)
+    await secrets.delete(context, namespace, name)
 
 
 @post(
@@ -129,9 +129,11 @@ async def delete_secret(
     status_code=HTTPStatus.OK,
     responses=problems(HTTPStatus.CONFLICT),
 )
-async def rotate_key(secrets: NamedDependency[Secrets]) -> KeyRotation:
+async def rotate_key(
+    context: NamedDependency[RequestContext], secrets: NamedDependency[Secrets]
+) -> KeyRotation:
     """Encrypt the next secrets under a former key with the servers' newest; repeat until none remains."""
-    return await secrets.rotate_key()
+    return await secrets.rotate_key(context)
 
 
 secrets_router = Router(

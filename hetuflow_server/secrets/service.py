@@ -13,8 +13,8 @@ from hetuflow_core.resources.secrets import KeyRotation, Secret
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.secrets import store
 from hetuflow_server.secrets.keyring import Keyring, Sealed
 from hetuflow_server.secrets.store import SealedRow
@@ -31,7 +31,7 @@ class Secrets:
 
     async def list_secrets(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         after: tuple[str, str] | None,
@@ -39,46 +39,49 @@ class Secrets:
         cap: int,
     ) -> tuple[list[Secret], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        namespaces = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        namespaces = context.reach(namespace)
+        async with self._database.transaction(context) as connection:
             found = await store.list_secrets(connection, namespaces=namespaces, after=after, limit=limit + 1)
             return found, await store.count_secrets(connection, namespaces, cap + 1)
 
-    async def secret(self, principal: Principal, namespace: str, name: str) -> Secret:
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace_id(connection, principal, namespace)
+    async def secret(self, context: RequestContext, namespace: str, name: str) -> Secret:
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace_id(connection, context, namespace)
             return await _described(connection, namespace, namespace_id, name)
 
-    async def create(self, principal: Principal, namespace: str, name: str, value: str) -> Secret:
+    async def create(self, context: RequestContext, namespace: str, name: str, value: str) -> Secret:
         spec = checked(namespace, name, value)
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace_id(connection, principal, namespace)
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace_id(connection, context, namespace)
             if await store.lock(connection, namespace_id, name) is not None:
                 raise Conflict(
                     f"The namespace {namespace} has a secret {name} already: change its value.",
                     code="secret.exists",
                 )
-            await self.put(connection, namespace_id, spec, principal.name)
+            await self.put(connection, context, namespace_id, spec)
             return await _described(connection, namespace, namespace_id, name)
 
     async def set(
-        self, principal: Principal, namespace: str, name: str, value: str, *, must_exist: bool = False
+        self, context: RequestContext, namespace: str, name: str, value: str, *, must_exist: bool = False
     ) -> Secret:
         """Give a secret this value, as a new version if it had another; make it if there is none."""
         spec = checked(namespace, name, value)
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace_id(connection, principal, namespace)
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace_id(connection, context, namespace)
             if must_exist and await store.lock(connection, namespace_id, name) is None:
                 raise _no_secret(namespace, name)
-            await self.put(connection, namespace_id, spec, principal.name)
+            await self.put(connection, context, namespace_id, spec)
             return await _described(connection, namespace, namespace_id, name)
 
-    async def put(self, connection: Connection, namespace_id: int, spec: SecretSpec, by: str) -> ApplyAction:
+    async def put(
+        self, connection: Connection, context: RequestContext, namespace_id: int, spec: SecretSpec
+    ) -> ApplyAction:
         """Write the value inside a transaction; nothing if the secret has this very value."""
+        by = context.principal.name
         new = ids.new_id(self._clock.now(), secrets.token_bytes(10))
         if await store.create(connection, new, namespace_id, spec.name, by):
             await self._add(connection, new, 1, spec)
-            _note(spec.namespace, spec.name, None, 1)
+            _note(context.audit, spec.namespace, spec.name, None, 1)
             return ApplyAction.CREATED
         found = await store.lock(connection, namespace_id, spec.name)
         if found is None:
@@ -88,17 +91,17 @@ class Secrets:
             return ApplyAction.UNCHANGED
         await store.next_version(connection, id_, version + 1, by)
         await self._add(connection, id_, version + 1, spec)
-        _note(spec.namespace, spec.name, version, version + 1)
+        _note(context.audit, spec.namespace, spec.name, version, version + 1)
         return ApplyAction.CHANGED
 
-    async def delete(self, principal: Principal, namespace: str, name: str) -> None:
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace_id(connection, principal, namespace)
-            await delete_secret(connection, namespace_id, namespace, name)
+    async def delete(self, context: RequestContext, namespace: str, name: str) -> None:
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace_id(connection, context, namespace)
+            await delete_secret(connection, context.audit, namespace_id, namespace, name)
 
-    async def rotate_key(self) -> KeyRotation:
+    async def rotate_key(self, context: RequestContext) -> KeyRotation:
         """Re-encrypt the keys of some values that are under a former key; call it until none remains."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             rows = await store.under_other_keys(connection, self._keyring.current, _REWRAPPED_AT_ONCE)
             for row in rows:
                 again = self._keyring.rewrap(
@@ -106,7 +109,7 @@ class Secrets:
                 )
                 new = SealedRow(row.id, row.version, again.key_id, again.wrapped_key, row.ciphertext)
                 await store.rewrap(connection, new, row.key_id)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             remaining = await store.count_under_other_keys(connection, self._keyring.current)
         return KeyRotation(len(rows), remaining)
 
@@ -125,7 +128,9 @@ class Secrets:
         return False
 
 
-async def delete_secret(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+async def delete_secret(
+    connection: Connection, audit: AuditContext, namespace_id: int, namespace: str, name: str
+) -> None:
     """Delete a secret within a transaction; refuse if jobs use it."""
     found = await store.lock(connection, namespace_id, name)
     if found is None:
@@ -136,12 +141,12 @@ async def delete_secret(connection: Connection, namespace_id: int, namespace: st
             code="secret.in_use",
         )
     await store.delete(connection, found[0])
-    _note(namespace, name, found[1], None)
+    _note(audit, namespace, name, found[1], None)
 
 
-def _note(namespace: str, name: str, before: int | None, after: int | None) -> None:
+def _note(audit: AuditContext, namespace: str, name: str, before: int | None, after: int | None) -> None:
     """In the audit trail a secret is its version: a digest of a value could be guessed from."""
-    note_change(
+    audit.note_change(
         "secret",
         name,
         namespace,
@@ -178,8 +183,8 @@ def refuse_sources(specs: list[SecretSpec]) -> None:
         raise Invalid("Secrets without a value cannot be applied.", code="secret.no_value", faults=faults)
 
 
-async def _namespace_id(connection: Connection, principal: Principal, namespace: str) -> int:
-    principal.require_namespace(namespace)
+async def _namespace_id(connection: Connection, context: RequestContext, namespace: str) -> int:
+    context.require_namespace(namespace)
     return (await access_store.namespace_ids(connection, [namespace]))[namespace]
 
 

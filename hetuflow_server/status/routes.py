@@ -14,7 +14,7 @@ from hetuflow_core.resources.cluster import ServerInfo
 from hetuflow_core.resources.status import QueueSummary
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.status.service import DEFAULT_MOST, LATE_AFTER, Overview
 
 
@@ -28,7 +28,7 @@ async def system_info(
 
 @get("/system/status", operation_id="system_status", opt=needs(Permission.SYSTEM_READ), responses=problems())
 async def system_status(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     overview: NamedDependency[Overview],
     late_after: Annotated[
         int, QueryParameter(ge=0, le=86_400, description="Seconds after which what is due is late.")
@@ -36,7 +36,7 @@ async def system_status(
     most: Annotated[int, QueryParameter(ge=0, le=100, description="How many of each list.")] = DEFAULT_MOST,
 ) -> QueueSummary:
     """What waits and runs in each namespace, the agents, what fails, what is late, and what comes next."""
-    return await overview.status(principal, late_after=timedelta(seconds=late_after), most=most)
+    return await overview.status(context, late_after=timedelta(seconds=late_after), most=most)
 
 
 system_router = Router("/api/v1", route_handlers=[system_info, system_status], tags=["system"])

@@ -14,7 +14,7 @@ from hetuflow_server.agents import store as agent_store
 from hetuflow_server.cluster.hints import BacklogEntry
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue import store as queue_store
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.status import store
 from hetuflow_server.status.store import Reach
 
@@ -35,11 +35,11 @@ class Overview:
         return ServerInfo(__version__, state.revision or "none", self._clock.now())
 
     async def status(
-        self, principal: Principal, *, late_after: timedelta = LATE_AFTER, most: int = DEFAULT_MOST
+        self, context: RequestContext, *, late_after: timedelta = LATE_AFTER, most: int = DEFAULT_MOST
     ) -> QueueSummary:
         """Return what is where in the namespaces one may see; `most` items in each list of single things."""
-        names = principal.reach()
-        async with self._database.transaction() as connection:
+        names = context.reach()
+        async with self._database.transaction(context) as connection:
             here = await store.reach(connection, names)
             if here is None:
                 return QueueSummary(

@@ -27,8 +27,7 @@ from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.rows import NewInstance, NewTask
 from hetuflow_server.queue.tasks_store import LockedTask
 from hetuflow_server.queue.waiting_polls import DirectHandoff
-from hetuflow_server.requests.audit_context import kept_with_answer, note_after, note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks import idempotency_store
 from hetuflow_server.tasks.new_tasks import (
     CreatedTasks,
@@ -65,83 +64,92 @@ class TaskActions:
         # Chooses a waiting poll for a new instance; None in a process without a dispatcher.
         self._hand_off = hand_off
 
-    async def run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
+    async def run(self, context: RequestContext, job_id: UUID, requests: Sequence[RunRequest]) -> list[UUID]:
         """Create a task for each request, all or none; return their ids in order."""
-        return [task.id for task in (await self._run(principal, job_id, requests)).tasks]
+        return [task.id for task in (await self._run(context, job_id, requests)).tasks]
 
-    async def run_one(self, principal: Principal, job_id: UUID, request: RunRequest) -> TaskDetail:
-        made = await self._run(principal, job_id, [request])
+    async def run_one(self, context: RequestContext, job_id: UUID, request: RunRequest) -> TaskDetail:
+        made = await self._run(context, job_id, [request])
         (task,) = made.tasks
         if task.id not in made.created_at:
-            return await self.task(principal, task.id)
+            return await self.task(context, task.id)
         return TaskDetail(**shown_new(task, made), instances=[shown_first(task, made.holder)])
 
     async def run_many(
-        self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]
+        self, context: RequestContext, job_id: UUID, requests: Sequence[RunRequest]
     ) -> list[Task]:
-        made = await self._run(principal, job_id, requests)
+        made = await self._run(context, job_id, requests)
         if len(made.created_at) < len(made.tasks):
-            return await self.tasks_by_id([task.id for task in made.tasks])
+            return await self.tasks_by_id(context, [task.id for task in made.tasks])
         return [Task(**shown_new(task, made)) for task in made.tasks]
 
-    async def _run(self, principal: Principal, job_id: UUID, requests: Sequence[RunRequest]) -> CreatedTasks:
+    async def _run(
+        self, context: RequestContext, job_id: UUID, requests: Sequence[RunRequest]
+    ) -> CreatedTasks:
         if not 1 <= len(requests) <= MOST_RUNS:
             raise Invalid(f"One to {MOST_RUNS} runs can be asked for at once.")
         bare = all(request.idempotency_key is None and request.agent is None for request in requests)
         known = self._versions.latest(job_id)
-        if known is not None and bare and not known.has_keys and principal.sees(known.namespace):
+        if known is not None and bare and not known.has_keys and context.sees(known.namespace):
             # What does not fit it, or no longer may be run, may fit the job as it is now.
             with suppress(Invalid, JobChanged):
-                return await self._run_plain(known, self._new_tasks(known, requests, principal))
+                return await self._run_plain(context, known, self._new_tasks(known, requests, context))
         while True:
-            version = await self._current(principal, job_id)
-            new = self._new_tasks(version, requests, principal)
+            version = await self._current(context, job_id)
+            new = self._new_tasks(version, requests, context)
             if version.has_keys or not bare:
-                return await self._run_in_steps(principal, version, requests, new)
+                return await self._run_in_steps(context, version, requests, new)
             with suppress(JobChanged):
-                return await self._run_plain(version, new)
+                return await self._run_plain(context, version, new)
 
-    async def _current(self, principal: Principal, job_id: UUID) -> JobVersion:
-        async with self._database.reading(Lane.PLANNED) as connection:
+    async def _current(self, context: RequestContext, job_id: UUID) -> JobVersion:
+        async with self._database.reading(context, lane=Lane.PLANNED) as connection:
             row = await job_store.job_by_id(connection, job_id)
-        if row is None or not principal.sees(row.namespace):
+        if row is None or not context.sees(row.namespace):
             raise NotFound("There is no such job.", code="job.not_found")
         if not row.enabled:
             raise Conflict(f"The job {row.name} is disabled: enable it first.", code="job.disabled")
         return self._versions.of(row)
 
     def _new_tasks(
-        self, version: JobVersion, requests: Sequence[RunRequest], principal: Principal
+        self, version: JobVersion, requests: Sequence[RunRequest], context: RequestContext
     ) -> list[NewTask]:
         check(version, requests, self._clock.now())
-        return [self._new_task(version, request, principal) for request in requests]
+        return [self._new_task(version, request, context) for request in requests]
 
-    async def _run_plain(self, version: JobVersion, new: list[NewTask]) -> CreatedTasks:
+    async def _run_plain(
+        self, context: RequestContext, version: JobVersion, new: list[NewTask]
+    ) -> CreatedTasks:
         """Create what was not there before and nothing holds, in one transaction of one round trip.
 
         JobChanged: this is not, or no longer, the version that may be run.
         """
         first = [first_instance(task, version, None) for task in new]
         # With an idempotency key the task becomes visible only when the response is stored.
-        if self._hand_off is not None and len(first) == 1 and not kept_with_answer():
+        if self._hand_off is not None and len(first) == 1 and context.enclosing is None:
             handoff = self._hand_off(first[0])
             if handoff is not None:
-                return await self._run_handed_off(version, new[0], first[0], handoff)
-        async with self._database.single(Lane.PLANNED) as connection:
-            note_tasks(version, new)
+                return await self._run_handed_off(context, version, new[0], first[0], handoff)
+        async with self._database.single(context, lane=Lane.PLANNED) as connection:
+            note_tasks(context.audit, version, new)
             created_at = await create_transitions.create_runs(connection, new, first)
-        self._hints.give(arrivals(first))
+        self._hints.give(arrivals(first), context)
         # Let the dispatcher, which the hints woke, send its claim to the database before the response is
         # built. There is nothing to wait for: a claim that is under way already must not delay the response.
         await asyncio.sleep(0)
         return CreatedTasks(version, new, created_at)
 
     async def _run_handed_off(
-        self, version: JobVersion, task: NewTask, first: NewInstance, handoff: DirectHandoff
+        self,
+        context: RequestContext,
+        version: JobVersion,
+        task: NewTask,
+        first: NewInstance,
+        handoff: DirectHandoff,
     ) -> CreatedTasks:
         """Create a task whose first instance is reserved for a waiting poll, and deliver the instance."""
-        async with handoff, self._database.single(Lane.PLANNED) as connection:
-            note_tasks(version, [task])
+        async with handoff, self._database.single(context, lane=Lane.PLANNED) as connection:
+            note_tasks(context.audit, version, [task])
             created = await create_transitions.create_reserved(connection, task, first, handoff.recipient)
             handoff.created = created.claimed
         if not handoff.delivered:
@@ -152,13 +160,13 @@ class TaskActions:
         )
 
     async def _run_in_steps(
-        self, principal: Principal, version: JobVersion, requests: Sequence[RunRequest], new: list[NewTask]
+        self, context: RequestContext, version: JobVersion, requests: Sequence[RunRequest], new: list[NewTask]
     ) -> CreatedTasks:
         """Create what was not asked for before under its key; its state is to be read, it may be held."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             bound = await targets(connection, version, requests)
             tasks = [
-                await self._once(connection, principal, version, request, task)
+                await self._once(connection, context, version, request, task)
                 for request, task in zip(requests, new, strict=True)
             ]
             asked = zip(tasks, requests, strict=True)
@@ -167,60 +175,62 @@ class TaskActions:
                 first_instance(task, version, bound[request.agent] if request.agent else None)
                 for task, request in fresh
             ]
-            note_tasks(version, [task for task, _ in fresh])
+            note_tasks(context.audit, version, [task for task, _ in fresh])
             await create_transitions.create(connection, [task for task, _ in fresh], instances)
-        self._hints.give(arrivals(instances))
+        self._hints.give(arrivals(instances), context)
         return CreatedTasks(version, [task for task, _ in tasks], {})
 
-    async def task(self, principal: Principal, task_id: UUID) -> TaskDetail:
-        async with self._database.transaction() as connection:
+    async def task(self, context: RequestContext, task_id: UUID) -> TaskDetail:
+        async with self._database.transaction(context) as connection:
             found = await task_store.task_detail(connection, task_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise _no_task()
         return found
 
-    async def tasks_by_id(self, task_ids: Sequence[UUID]) -> list[Task]:
-        async with self._database.transaction() as connection:
+    async def tasks_by_id(self, context: RequestContext, task_ids: Sequence[UUID]) -> list[Task]:
+        async with self._database.transaction(context) as connection:
             found = await task_store.tasks_by_id(connection, task_ids)
         return [found[task_id] for task_id in task_ids]
 
-    async def cancel(self, principal: Principal, task_id: UUID) -> TaskDetail:
+    async def cancel(self, context: RequestContext, task_id: UUID) -> TaskDetail:
         """End what waits at once; ask the agent of what runs. Cancelling twice is cancelling once."""
-        found = await self.task(principal, task_id)
-        async with self._database.transaction() as connection:
+        found = await self.task(context, task_id)
+        async with self._database.transaction(context) as connection:
             task = _existing(await self._finisher.lock_tasks(connection, [task_id]), task_id)
-            note_change("task", task_id, found.namespace, before={"status": task.status})
+            context.audit.note_change("task", task_id, found.namespace, before={"status": task.status})
             if task.finished_at is not None and task.status != "cancelled":
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
             live = await task_store.live_instances(connection, tasks=[task_id])
             settled = await self._finisher.cancel(connection, sorted(live), "cancelled")
             asked = {"ended": sorted(map(str, settled.ended)), "asked": sorted(map(str, settled.asked))}
-            note_after("task", task_id, {"cancel": asked})
-        self._hints.give(settled.hints)
-        return await self.task(principal, task_id)
+            context.audit.note_after("task", task_id, {"cancel": asked})
+        self._hints.give(settled.hints, context)
+        return await self.task(context, task_id)
 
-    async def set_priority(self, principal: Principal, task_id: UUID, priority: int) -> TaskDetail:
+    async def set_priority(self, context: RequestContext, task_id: UUID, priority: int) -> TaskDetail:
         """Have what waits claimed sooner or later; what runs already is tried again with it."""
-        found = await self.task(principal, task_id)
-        async with self._database.transaction() as connection:
+        found = await self.task(context, task_id)
+        async with self._database.transaction(context) as connection:
             task = await self._lock(connection, task_id)
             if task.finished_at is not None:
                 raise Conflict(f"The task has ended already: it {task.status}.", code="task.finished")
             before = {"priority": task.priority}
-            note_change("task", task_id, found.namespace, before=before, after={"priority": priority})
+            context.audit.note_change(
+                "task", task_id, found.namespace, before=before, after={"priority": priority}
+            )
             head = await live_transitions.set_priority(connection, task_id, priority)
         if head is not None:
-            self._hints.give([backlog_topic(*head, priority)])
-        return await self.task(principal, task_id)
+            self._hints.give([backlog_topic(*head, priority)], context)
+        return await self.task(context, task_id)
 
-    async def instance(self, principal: Principal, instance_id: UUID) -> TaskInstance:
-        async with self._database.transaction() as connection:
-            return (await _find_instance(connection, principal, instance_id))[0]
+    async def instance(self, context: RequestContext, instance_id: UUID) -> TaskInstance:
+        async with self._database.transaction(context) as connection:
+            return (await _find_instance(connection, context, instance_id))[0]
 
-    async def terminate(self, principal: Principal, instance_id: UUID) -> TaskInstance:
+    async def terminate(self, context: RequestContext, instance_id: UUID) -> TaskInstance:
         """End one attempt: its task is tried again if it may be. Twice is once."""
-        async with self._database.transaction() as connection:
-            instance, namespace = await _find_instance(connection, principal, instance_id)
+        async with self._database.transaction(context) as connection:
+            instance, namespace = await _find_instance(connection, context, instance_id)
             task_id = instance.task_id
             _existing(await self._finisher.lock_tasks(connection, [task_id]), task_id)
             settled = await self._finisher.terminate(connection, task_id, instance_id)
@@ -230,52 +240,54 @@ class TaskActions:
                     code="task_instance.not_running",
                 )
             before = {"status": instance.status}
-            note_change(
+            context.audit.note_change(
                 "task instance", instance_id, namespace, before=before, after={"reason": "terminated"}
             )
             ended = await task_store.instance_by_id(connection, instance_id)
-        self._hints.give(settled.hints)
+        self._hints.give(settled.hints, context)
         return instance if ended is None else ended[0]
 
-    async def repeat(self, principal: Principal, task_id: UUID, *, from_failed: bool = False) -> TaskDetail:
+    async def repeat(
+        self, context: RequestContext, task_id: UUID, *, from_failed: bool = False
+    ) -> TaskDetail:
         """Make a new task of a finished one: same version, same parameters.
 
         `from_failed`: of a flow, whose new run takes over what has succeeded.
         """
-        found = await self.task(principal, task_id)
-        async with self._database.transaction() as connection:
+        found = await self.task(context, task_id)
+        async with self._database.transaction(context) as connection:
             task = await self._lock(connection, task_id)
             if task.finished_at is None:
                 raise Conflict(
                     "The task has not ended yet: cancel it first, or wait.", code="task.unfinished"
                 )
             repetition = await task_store.count_repetition(connection, task_id)
-            new, first = await self._repetition(connection, principal, found, repetition)
+            new, first = await self._repetition(connection, context, found, repetition)
             if from_failed:
                 new = replace(new, flow_context=_json({"from_failed": True}))
             await create_transitions.create(connection, [new], [first])
-        self._hints.give(arrivals([first]))
-        return await self.task(principal, new.id)
+        self._hints.give(arrivals([first]), context)
+        return await self.task(context, new.id)
 
-    async def repeat_many(self, principal: Principal, tasks: Sequence[Task]) -> list[UUID]:
+    async def repeat_many(self, context: RequestContext, tasks: Sequence[Task]) -> list[UUID]:
         """Repeat those of these that have ended and were never repeated; return the new ones.
 
         Not the nodes of flows and what keeps a daemon alive: their flow and their schedule repeat them.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await task_store.lock_tasks(connection, [task.id for task in tasks])
             fresh = await task_store.count_first_repetitions(connection, [task.id for task in tasks])
             made = [
-                await self._repetition(connection, principal, task, 1) for task in tasks if task.id in fresh
+                await self._repetition(connection, context, task, 1) for task in tasks if task.id in fresh
             ]
             await create_transitions.create(
                 connection, [new for new, _ in made], [first for _, first in made]
             )
-        self._hints.give(arrivals([first for _, first in made]))
+        self._hints.give(arrivals([first for _, first in made]), context)
         return [new.id for new, _ in made]
 
     async def _repetition(
-        self, connection: Connection, principal: Principal, task: Task, repetition: int
+        self, connection: Connection, context: RequestContext, task: Task, repetition: int
     ) -> tuple[NewTask, NewInstance]:
         """Return the n-th repetition of a task and its first instance, for the same agent if it had to be."""
         version = await self._versions.get(connection, task.job_id, task.job_version)
@@ -293,9 +305,9 @@ class TaskActions:
             due_at=now,
             deadline_at=version.deadline_at(now),
             traceparent=None,
-            created_by=principal.name,
+            created_by=context.principal.name,
         )
-        note_change("task", new.id, task.namespace, after={"retry_of": str(task.id)})
+        context.audit.note_change("task", new.id, task.namespace, after={"retry_of": str(task.id)})
         return new, first_instance(new, version, await task_store.target_of(connection, task.id))
 
     async def _lock(self, connection: Connection, task_id: UUID) -> LockedTask:
@@ -304,7 +316,7 @@ class TaskActions:
     async def _once(
         self,
         connection: Connection,
-        principal: Principal,
+        context: RequestContext,
         version: JobVersion,
         request: RunRequest,
         task: NewTask,
@@ -315,14 +327,14 @@ class TaskActions:
         known = await idempotency_store.remember(
             connection,
             namespace_id=version.namespace_id,
-            scope=f"run:{version.job_id}:{principal.id}",
+            scope=f"run:{version.job_id}:{context.principal.id}",
             key=request.idempotency_key,
             body_digest=sha256(_json(request).encode()).digest(),
             response={"task_id": str(task.id)},
         )
         return (task, True) if known is None else (replace(task, id=UUID(known["task_id"])), False)
 
-    def _new_task(self, version: JobVersion, request: RunRequest, principal: Principal) -> NewTask:
+    def _new_task(self, version: JobVersion, request: RunRequest, context: RequestContext) -> NewTask:
         now = self._clock.now()
         due_at = due(now, request.run_at)
         return NewTask(
@@ -338,16 +350,16 @@ class TaskActions:
             due_at=due_at,
             deadline_at=version.deadline_at(due_at),
             traceparent=None,
-            created_by=principal.name,
+            created_by=context.principal.name,
         )
 
 
 async def _find_instance(
-    connection: Connection, principal: Principal, instance_id: UUID
+    connection: Connection, context: RequestContext, instance_id: UUID
 ) -> tuple[TaskInstance, str]:
     """Return an instance and the name of its namespace."""
     found = await task_store.instance_by_id(connection, instance_id)
-    if found is None or not principal.sees(found[1]):
+    if found is None or not context.sees(found[1]):
         raise NotFound("There is no such task instance.", code="task_instance.not_found")
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -37,7 +36,7 @@ from hetuflow_server.identity.access import Access
 from hetuflow_server.logs.lines import MOST_TAIL_LINES
 from hetuflow_server.logs.reading import LogEnd, LogPiece, LogQuery, LogReading, LogSilence
 from hetuflow_server.logs.streams import STREAMS
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.tasks.lists.service import Place, TaskLists
 from hetuflow_server.tasks.lists.store import TaskFilter
@@ -52,7 +51,7 @@ _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
     responses=problems(),
 )
 async def list_task_instances(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_lists: NamedDependency[TaskLists],
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
@@ -77,7 +76,7 @@ async def list_task_instances(
         until=first_id_at("until", until),
     )
     page = await task_lists.instances(
-        principal,
+        context,
         wanted,
         agent=agent,
         limit=limit,
@@ -98,11 +97,11 @@ async def list_task_instances(
 )
 async def terminate_task_instance(
     instance_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskInstance:
     """End one attempt, which has then failed: its task is tried again if the job's `retry` allows it."""
-    return await task_actions.terminate(principal, instance_id)
+    return await task_actions.terminate(context, instance_id)
 
 
 @get(
@@ -113,11 +112,11 @@ async def terminate_task_instance(
 )
 async def get_task_instance(
     instance_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskInstance:
     """One attempt of a task."""
-    return await task_actions.instance(principal, instance_id)
+    return await task_actions.instance(context, instance_id)
 
 
 @get(
@@ -129,7 +128,7 @@ async def get_task_instance(
 )
 async def get_logs(
     instance_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
     log_reading: NamedDependency[LogReading],
     stream: Annotated[str | None, QueryParameter(description="stdout or stderr; all if not given.")] = None,
@@ -147,7 +146,7 @@ async def get_logs(
     """The log as it came, byte for byte, or a part of it."""
     wanted = LogQuery(stream, offset, length, tail, since, q)
     _check(wanted)
-    await task_actions.instance(principal, instance_id)
+    await task_actions.instance(context, instance_id)
     return Stream(log_reading.read(instance_id, wanted), media_type="text/plain; charset=utf-8")
 
 
@@ -175,7 +174,7 @@ def _check(wanted: LogQuery) -> None:
 async def follow_logs(
     request: Request[Any, Any, Any],
     instance_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
     log_reading: NamedDependency[LogReading],
     access: NamedDependency[Access],
@@ -188,20 +187,20 @@ async def follow_logs(
     """The log as it grows: `log` events, then one `end` event. Last-Event-ID resumes behind an event."""
     wanted = LogQuery(stream, tail=tail, since=since)
     _check(wanted)
-    await task_actions.instance(principal, instance_id)
+    await task_actions.instance(context, instance_id)
     pieces = log_reading.follow(
         instance_id,
         request.headers.get("last-event-id"),
         wanted,
-        lambda: task_actions.instance(principal, instance_id),
+        lambda: task_actions.instance(context, instance_id),
     )
 
     async def let_in() -> bool:
         """Whether who follows may still do so: a key that was revoked shows nothing more."""
         try:
             rights = await access.rights_now(bearer(request))
-            if rights != principal.rights:
-                await task_actions.instance(replace(principal, rights=rights), instance_id)
+            if rights != context.principal.rights:
+                await task_actions.instance(context.with_rights(rights), instance_id)
         except (Denied, NotFound):
             return False
         return True

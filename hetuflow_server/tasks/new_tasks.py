@@ -19,7 +19,7 @@ from hetuflow_server.cluster.hints import Topic, backlog_topic, flow_topic, name
 from hetuflow_server.jobs.versions import JobVersion
 from hetuflow_server.postgres.database import Connection
 from hetuflow_server.queue.rows import NewInstance, NewTask
-from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.audit_context import AuditContext
 
 LOWEST_PRIORITY: Final = 0
 HIGHEST_PRIORITY: Final = 1_000
@@ -78,10 +78,10 @@ def due(now: datetime, run_at: datetime | None) -> datetime:
     return now if run_at is None else max(now, run_at)
 
 
-def note_tasks(version: JobVersion, tasks: Sequence[NewTask]) -> None:
+def note_tasks(audit: AuditContext, version: JobVersion, tasks: Sequence[NewTask]) -> None:
     if tasks:
         made = {"tasks": [str(task.id) for task in tasks], "version": version.version}
-        note_change("job", version.name, version.namespace, after=made)
+        audit.note_change("job", version.name, version.namespace, after=made)
 
 
 async def targets(

@@ -18,7 +18,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.filters import NEWEST_FIRST, Labels, Sort, first_id_at, is_oldest_first, labels_of
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.tasks.lists.service import Place, TaskLists
 from hetuflow_server.tasks.lists.store import TaskFilter
@@ -28,7 +28,7 @@ _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/tasks", operation_id="list_tasks", opt=needs(Permission.TASKS_READ), responses=problems())
 async def list_tasks(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_lists: NamedDependency[TaskLists],
     namespace: Annotated[str | None, QueryParameter()] = None,
     job: Annotated[str | None, QueryParameter(description="Name of the job.")] = None,
@@ -50,7 +50,7 @@ async def list_tasks(
         until=first_id_at("until", until),
     )
     page = await task_lists.page(
-        principal,
+        context,
         wanted,
         limit=limit,
         cap=TOTAL_CAP,
@@ -69,11 +69,11 @@ async def list_tasks(
 )
 async def get_task(
     task_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """A task with its instances, oldest first."""
-    return await task_actions.task(principal, task_id)
+    return await task_actions.task(context, task_id)
 
 
 @post(
@@ -85,11 +85,11 @@ async def get_task(
 )
 async def cancel_task(
     task_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Cancel a task. One that waits ends at once; one that runs ends when its agent has killed it."""
-    return await task_actions.cancel(principal, task_id)
+    return await task_actions.cancel(context, task_id)
 
 
 @post(
@@ -100,11 +100,11 @@ async def cancel_task(
 )
 async def retry_task(
     task_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Run a finished task again, as a new task with the same version and parameters."""
-    return await task_actions.repeat(principal, task_id)
+    return await task_actions.repeat(context, task_id)
 
 
 @post(
@@ -117,11 +117,11 @@ async def retry_task(
 async def set_task_priority(
     task_id: FromPath[UUID],
     data: JSONBody[PriorityChange],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_actions: NamedDependency[TaskActions],
 ) -> TaskDetail:
     """Have a task that waits claimed sooner or later, from 0 to 1000, higher first."""
-    return await task_actions.set_priority(principal, task_id, data.priority)
+    return await task_actions.set_priority(context, task_id, data.priority)
 
 
 tasks_router = Router(

@@ -10,7 +10,9 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.audit.partitions_store import AUDIT, AuditPartitions
 from hetuflow_server.cluster.servers_store import forget as forget_servers
 from hetuflow_server.postgres.database import Transactions
-from hetuflow_server.postgres.partitions import (
+from hetuflow_server.postgres.partitions import GaveWay, Partitions, days_wanted
+from hetuflow_server.upkeep.expiry_store import MOST_SCHEDULES, delete_expired, delete_gone_schedules
+from hetuflow_server.upkeep.partitions_store import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
     EVENT_EFFECTS,
@@ -21,11 +23,7 @@ from hetuflow_server.postgres.partitions import (
     LOG_CHUNKS,
     LOG_LENGTHS,
     TASKS,
-    GaveWay,
-    Partitions,
-    days_wanted,
 )
-from hetuflow_server.upkeep.expiry_store import MOST_SCHEDULES, delete_expired, delete_gone_schedules
 from hetuflow_server.webhooks.signatures import WINDOW
 from hetuflow_server.webhooks.store import MOST_FORGOTTEN, forget as forget_messages
 

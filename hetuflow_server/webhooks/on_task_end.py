@@ -21,7 +21,7 @@ class WebhooksOnTaskEnd(EndHook):
         return bool(self._namespaces)
 
     async def refresh(self, database: Database) -> int:
-        async with database.looking() as connection:
+        async with database.batched_reading() as connection:
             self._namespaces = await store.announcing_namespaces(connection)
         return 0
 

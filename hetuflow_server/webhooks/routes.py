@@ -22,7 +22,7 @@ from hetuflow_core.resources.webhooks import (
 from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.webhooks.service import MOST_BODY_BYTES, Webhooks
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -32,7 +32,7 @@ _PATH = "/webhooks/{namespace:str}/{name:str}"
 
 @get("/webhooks", operation_id="list_webhooks", opt=_READ, responses=problems())
 async def list_webhooks(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
     namespace: Annotated[str | None, QueryParameter()] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -40,7 +40,7 @@ async def list_webhooks(
 ) -> Page[Webhook]:
     """List webhooks by namespace and name, with how much waits and how much was given up."""
     found, total = await webhooks.list_webhooks(
-        principal,
+        context,
         namespace=namespace,
         after=decode_cursor(cursor, tuple[str, str]),
         limit=limit,
@@ -54,11 +54,11 @@ async def list_webhooks(
 async def get_webhook(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
 ) -> Webhook:
     """One webhook, and how much it has still to deliver."""
-    return await webhooks.webhook(principal, namespace, name)
+    return await webhooks.webhook(context, namespace, name)
 
 
 @put(_PATH, operation_id="set_webhook", opt=_WRITE, responses=_PROBLEMS)
@@ -66,29 +66,29 @@ async def set_webhook(
     namespace: FromPath[str],
     name: FromPath[str],
     data: JSONBody[WebhookRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
 ) -> Webhook:
     """Make a webhook, or make it what is sent; the rules are those of a document of kind `webhook`."""
-    return await webhooks.set(principal, namespace, name, data)
+    return await webhooks.set(context, namespace, name, data)
 
 
 @delete(_PATH, operation_id="delete_webhook", opt=_WRITE, responses=_PROBLEMS)
 async def delete_webhook(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
 ) -> None:
     """Delete a webhook with what it had still to deliver."""
-    await webhooks.delete(principal, namespace, name)
+    await webhooks.delete(context, namespace, name)
 
 
 @get(f"{_PATH}/deliveries", operation_id="list_webhook_deliveries", opt=_READ, responses=_PROBLEMS)
 async def list_webhook_deliveries(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
     delivery_state: Annotated[str | None, QueryParameter(name="state")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -97,7 +97,7 @@ async def list_webhook_deliveries(
     """List what waits to be delivered, and what was given up (`state=dead`), with why."""
     after = decode_cursor(cursor, UUID)
     found = await webhooks.deliveries(
-        principal, namespace, name, state=delivery_state, after=after, limit=limit
+        context, namespace, name, state=delivery_state, after=after, limit=limit
     )
     more = encode_cursor(found[limit - 1].id) if len(found) > limit else None
     return Page(found[:limit], more, min(len(found), limit), len(found) > limit or after is not None)
@@ -113,12 +113,12 @@ async def list_webhook_deliveries(
 async def redeliver_webhook(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
     delivery_id: Annotated[UUID | None, QueryParameter()] = None,
 ) -> WebhookRedelivery:
     """Have tried again what was given up: one delivery, or all of them."""
-    return WebhookRedelivery(await webhooks.send_again(principal, namespace, name, delivery_id))
+    return WebhookRedelivery(await webhooks.send_again(context, namespace, name, delivery_id))
 
 
 @post(
@@ -133,10 +133,11 @@ async def receive_webhook(
     namespace: FromPath[str],
     name: FromPath[str],
     request: Request[Any, Any, Any],
+    context: NamedDependency[RequestContext],
     webhooks: NamedDependency[Webhooks],
 ) -> WebhookReceipt:
     """Record a signed message as an event. The headers are those of Standard Webhooks."""
-    return await webhooks.receive(namespace, name, request.headers, await request.body())
+    return await webhooks.receive(context, namespace, name, request.headers, await request.body())
 
 
 webhooks_router = Router(

@@ -45,7 +45,7 @@ class WebhookSender:
 
     async def run_once(self) -> int:
         """Make the deliveries that are due, at most so many at a time."""
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             if not await store.any_due(connection):
                 return 0
         async with self._database.transaction() as connection:

@@ -21,8 +21,8 @@ from hetuflow_server.events.store import NewEvent
 from hetuflow_server.identity import access_store
 from hetuflow_server.jobs.document_changes import field_changes
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import name_actor, note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.secrets import store as secret_store
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import open_row
@@ -49,7 +49,7 @@ class Webhooks:
 
     async def list_webhooks(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         after: tuple[str, str] | None,
@@ -57,29 +57,31 @@ class Webhooks:
         cap: int,
     ) -> tuple[list[Webhook], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        reached = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        reached = context.reach(namespace)
+        async with self._database.transaction(context) as connection:
             found = await store.list_webhooks(connection, namespaces=reached, after=after, limit=limit + 1)
             return found, await store.count_webhooks(connection, reached, cap + 1)
 
-    async def webhook(self, principal: Principal, namespace: str, name: str) -> Webhook:
-        principal.require_namespace(namespace)
-        async with self._database.transaction() as connection:
+    async def webhook(self, context: RequestContext, namespace: str, name: str) -> Webhook:
+        context.require_namespace(namespace)
+        async with self._database.transaction(context) as connection:
             return await _find(connection, namespace, name)
 
-    async def set(self, principal: Principal, namespace: str, name: str, asked: WebhookRequest) -> Webhook:
+    async def set(self, context: RequestContext, namespace: str, name: str, asked: WebhookRequest) -> Webhook:
         """Make a webhook, or make it what is asked for."""
         said = {key: value for key, value in msgspec.to_builtins(asked).items() if value is not None}
         document = {"namespace": namespace, "name": name, **said}
         (spec,) = load_documents([raw_document(document)], kind=Kind.WEBHOOK)
         if not isinstance(spec, WebhookSpec):
             raise Invalid("This is no webhook.")
-        principal.require(Permission.SECRETS_USE, namespace)
-        async with self._database.transaction() as connection:
-            await self.put(connection, spec)
+        context.require(Permission.SECRETS_USE, namespace)
+        async with self._database.transaction(context) as connection:
+            await self.put(connection, context.audit, spec)
             return await _find(connection, namespace, name)
 
-    async def put(self, connection: Connection, spec: WebhookSpec) -> tuple[ApplyAction, list[FieldChange]]:
+    async def put(
+        self, connection: Connection, audit: AuditContext, spec: WebhookSpec
+    ) -> tuple[ApplyAction, list[FieldChange]]:
         """Write it inside a transaction; say what that took."""
         namespace_id = (await access_store.namespace_ids(connection, [spec.namespace]))[spec.namespace]
         if not await secret_store.defined(connection, namespace_id, [spec.secret]):
@@ -93,22 +95,22 @@ class Webhooks:
         if changed is False:
             return ApplyAction.UNCHANGED, []
         before, after = _document(known[0]) if known else None, to_document(spec)
-        note_change("webhook", spec.name, spec.namespace, before=before, after=after)
+        audit.note_change("webhook", spec.name, spec.namespace, before=before, after=after)
         if spec.url is not None:
             self._webhooks_on_task_end.expect(namespace_id)
         if changed is None or before is None:
             return ApplyAction.CREATED, []
         return ApplyAction.CHANGED, field_changes(before, after)
 
-    async def delete(self, principal: Principal, namespace: str, name: str) -> None:
-        principal.require_namespace(namespace)
-        async with self._database.transaction() as connection:
+    async def delete(self, context: RequestContext, namespace: str, name: str) -> None:
+        context.require_namespace(namespace)
+        async with self._database.transaction(context) as connection:
             namespace_id = (await access_store.namespace_ids(connection, [namespace]))[namespace]
-            await delete_webhook(connection, namespace_id, namespace, name)
+            await delete_webhook(connection, context.audit, namespace_id, namespace, name)
 
     async def deliveries(
         self,
-        principal: Principal,
+        context: RequestContext,
         namespace: str,
         name: str,
         *,
@@ -119,17 +121,17 @@ class Webhooks:
         """Return what is still to be delivered, and what was given up; one more than `limit` if there is."""
         if state not in {None, "waiting", "dead"}:
             raise Invalid("The state of a delivery is waiting or dead.")
-        principal.require_namespace(namespace)
-        async with self._database.transaction() as connection:
+        context.require_namespace(namespace)
+        async with self._database.transaction(context) as connection:
             await _find(connection, namespace, name)
             return await store.deliveries(
                 connection, namespace, name, state=state, after=after, limit=limit + 1
             )
 
-    async def send_again(self, principal: Principal, namespace: str, name: str, id_: UUID | None) -> int:
+    async def send_again(self, context: RequestContext, namespace: str, name: str, id_: UUID | None) -> int:
         """Have tried again what was given up."""
-        principal.require_namespace(namespace)
-        async with self._database.transaction() as connection:
+        context.require_namespace(namespace)
+        async with self._database.transaction(context) as connection:
             await _find(connection, namespace, name)
             count = await store.send_again(connection, namespace, name, id_)
             if id_ is not None and not count:
@@ -137,7 +139,7 @@ class Webhooks:
             return count
 
     async def receive(
-        self, namespace: str, name: str, headers: Mapping[str, str], body: bytes
+        self, context: RequestContext, namespace: str, name: str, headers: Mapping[str, str], body: bytes
     ) -> WebhookReceipt:
         """Accept a message that is signed with the secret, and record it as an event.
 
@@ -145,7 +147,7 @@ class Webhooks:
         """
         if len(body) > MOST_BODY_BYTES:
             raise TooLarge(f"A message has {MOST_BODY_BYTES:,} bytes at most: send less.")
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             found = await store.receiver(connection, namespace, name)
             secret = None
             if found is not None:
@@ -155,15 +157,15 @@ class Webhooks:
             message = signatures.verify(known, body, headers, self._clock.now())
             if found is None:
                 raise Unauthenticated("The message is signed with another secret.", code="webhook.forged")
-            name_actor("webhook", found.id, f"{namespace}/{name}")
+            context.audit.name_actor("webhook", found.id, f"{namespace}/{name}")
             payload = check_event(found.event, _payload(body), message.key)
             is_first = await store.note_received(connection, found.id, bytes.fromhex(message.key))
             if not is_first and not message.has_id:
                 raise Conflict("This message has come before: sign it anew.", code="webhook.replayed")
             new = NewEvent(found.namespace_id, found.event, payload, message.key, "webhook", name)
             event_id, _ = await self._events.record(connection, new)
-            note_change("webhook", name, namespace, after={"event": str(event_id)})
-        self._events.announce()
+            context.audit.note_change("webhook", name, namespace, after={"event": str(event_id)})
+        self._events.announce(context)
         return WebhookReceipt(found.event, event_id)
 
     async def secret_of(self, connection: Connection, namespace_id: int, name: str) -> str | None:
@@ -173,16 +175,18 @@ class Webhooks:
         return None
 
 
-async def delete_webhook(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+async def delete_webhook(
+    connection: Connection, audit: AuditContext, namespace_id: int, namespace: str, name: str
+) -> None:
     """Delete a webhook within a transaction, with what it had still to deliver."""
     known = await _find(connection, namespace, name)
     if not await store.delete(connection, namespace_id, name):
         raise _no_webhook(namespace, name)
-    note_change("webhook", name, namespace, before=_document(known))
+    audit.note_change("webhook", name, namespace, before=_document(known))
 
 
 async def apply_webhooks(
-    connection: Connection, specs: Sequence[Document], webhooks: Webhooks | None
+    connection: Connection, audit: AuditContext, specs: Sequence[Document], webhooks: Webhooks | None
 ) -> list[AppliedDocument]:
     """Write the webhooks of documents, in the order of their names."""
     given = sorted(
@@ -194,7 +198,7 @@ async def apply_webhooks(
         raise Invalid("There is no key to sign messages with.", code="secret.no_key")
     items = []
     for spec in given:
-        action, fields = await webhooks.put(connection, spec)
+        action, fields = await webhooks.put(connection, audit, spec)
         items.append(
             AppliedDocument(
                 *(spec.kind.value, spec.namespace, spec.name, action),

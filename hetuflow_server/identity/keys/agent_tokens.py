@@ -14,8 +14,7 @@ from hetuflow_server.identity.credentials import AGENT_TOKEN_MARK, make_credenti
 from hetuflow_server.identity.keys import agent_tokens_store as store
 from hetuflow_server.identity.keys.api_keys import check_name, lifetime
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 
 class AgentTokens:
@@ -33,7 +32,7 @@ class AgentTokens:
         async with self._database.transaction() as connection:
             return await _find(connection, token_id)
 
-    async def create(self, principal: Principal, asked: AgentTokenRequest) -> NewAgentToken:
+    async def create(self, context: RequestContext, asked: AgentTokenRequest) -> NewAgentToken:
         """Make a token; the answer is the only one that shows it."""
         life = lifetime(asked.expires_in)
         check_name(asked.name)
@@ -41,7 +40,7 @@ class AgentTokens:
             fault = "must name the namespaces its agents may take work from"
             raise Invalid(f"namespaces {fault}.", faults=[Fault("namespaces", fault)])
         made = make_credential(AGENT_TOKEN_MARK, self._clock)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             found = await access_store.namespace_ids(connection, asked.namespaces)
             await store.insert(
                 connection,
@@ -51,20 +50,20 @@ class AgentTokens:
                 name=asked.name,
                 namespace_ids=list(found.values()),
                 expires_at=self._clock.now() + life if life else None,
-                created_by=principal.name,
+                created_by=context.principal.name,
             )
             shown = await _find(connection, made.id)
-            note_change("agent_token", made.id, after=msgspec.to_builtins(shown))
+            context.audit.note_change("agent_token", made.id, after=msgspec.to_builtins(shown))
         return NewAgentToken(**msgspec.structs.asdict(shown), token=made.credential)
 
-    async def revoke(self, token_id: UUID) -> AgentToken:
+    async def revoke(self, context: RequestContext, token_id: UUID) -> AgentToken:
         """End a token: its agents get nothing any more, and what they run keeps its lease until it ends."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             before = await _find(connection, token_id)
             if not await store.revoke(connection, token_id):
                 raise _no_token()
             after = await _find(connection, token_id)
-            note_change(
+            context.audit.note_change(
                 "agent_token", token_id, before=msgspec.to_builtins(before), after=msgspec.to_builtins(after)
             )
             return after

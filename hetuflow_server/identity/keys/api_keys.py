@@ -22,8 +22,8 @@ from hetuflow_server.identity.keys.api_keys_store import KeyFilter, LockedKey, N
 from hetuflow_server.identity.users import store as user_store
 from hetuflow_server.identity.users.service import permissions_named
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal, PrincipalKind
+from hetuflow_server.requests.context import RequestContext
+from hetuflow_server.requests.principal import PrincipalKind
 
 _LONGEST_NAME: Final = 128
 _MOST_REQUESTS: Final = 1_000_000
@@ -37,31 +37,31 @@ class ApiKeys:
         self._clock = clock
 
     async def list_keys(
-        self, principal: Principal, wanted: KeyFilter, *, before: UUID | None, limit: int, cap: int
+        self, context: RequestContext, wanted: KeyFilter, *, before: UUID | None, limit: int, cap: int
     ) -> tuple[list[ApiKey], int]:
         """Return the keys one may see, one more than `limit` when there are more, and the total."""
-        wanted = _seen_by(principal, wanted)
-        async with self._database.transaction() as connection:
+        wanted = _seen_by(context, wanted)
+        async with self._database.transaction(context) as connection:
             found = await store.listed(connection, wanted, before=before, limit=limit + 1)
             return found, await store.count(connection, wanted, cap + 1)
 
-    async def key(self, principal: Principal, key_id: UUID) -> ApiKey:
-        async with self._database.transaction() as connection:
-            await self._lock(connection, principal, key_id)
+    async def key(self, context: RequestContext, key_id: UUID) -> ApiKey:
+        async with self._database.transaction(context) as connection:
+            await self._lock(connection, context, key_id)
             return await _find(connection, key_id)
 
-    async def create(self, principal: Principal, asked: ApiKeyRequest) -> NewApiKey:
+    async def create(self, context: RequestContext, asked: ApiKeyRequest) -> NewApiKey:
         """Make a key; the answer is the only one that shows it."""
         life = lifetime(asked.expires_in)
         _check(asked)
         own = rights_of_key(asked.role, asked.namespace, asked.scopes)
-        if not principal.rights.covers(own):
-            raise _exceeds(principal)
-        if principal.kind is PrincipalKind.REMOTE:
+        if not context.principal.rights.covers(own):
+            raise _exceeds(context)
+        if context.principal.kind is PrincipalKind.REMOTE:
             raise Denied("Who is known to an identity provider only has no keys: make a user for it.")
         made = make_credential(API_KEY_MARK, self._clock)
-        async with self._database.transaction() as connection:
-            owner_id = await self._owner(connection, principal, asked.owner)
+        async with self._database.transaction(context) as connection:
+            owner_id = await self._owner(connection, context, asked.owner)
             namespace_id = None
             if asked.namespace is not None:
                 namespace_id = (await access_store.namespace_ids(connection, [asked.namespace]))[
@@ -80,21 +80,21 @@ class ApiKeys:
                     scopes=None if asked.scopes is None else sorted(set(asked.scopes)),
                     requests_per_second=asked.requests_per_second,
                     expires_at=self._clock.now() + life if life else None,
-                    created_by=principal.name,
+                    created_by=context.principal.name,
                 ),
             )
             shown = await _find(connection, made.id)
-            note_change("api_key", made.id, asked.namespace, after=msgspec.to_builtins(shown))
+            context.audit.note_change("api_key", made.id, asked.namespace, after=msgspec.to_builtins(shown))
             return _shown_once(shown, made)
 
-    async def revoke(self, principal: Principal, key_id: UUID) -> ApiKey:
+    async def revoke(self, context: RequestContext, key_id: UUID) -> ApiKey:
         """End a key, for good; again is harmless."""
-        async with self._database.transaction() as connection:
-            await self._lock(connection, principal, key_id)
+        async with self._database.transaction(context) as connection:
+            await self._lock(connection, context, key_id)
             before = await _find(connection, key_id)
             await store.revoke(connection, key_id)
             after = await _find(connection, key_id)
-            note_change(
+            context.audit.note_change(
                 "api_key",
                 key_id,
                 after.namespace,
@@ -103,20 +103,20 @@ class ApiKeys:
             )
             return after
 
-    async def rotate(self, principal: Principal, key_id: UUID, grace: str) -> NewApiKey:
+    async def rotate(self, context: RequestContext, key_id: UUID, grace: str) -> NewApiKey:
         """Make another key of the same kind and let the old one end, at once or after a while."""
         longer = parse_duration(grace)
         made = make_credential(API_KEY_MARK, self._clock)
-        async with self._database.transaction() as connection:
-            old = await self._lock(connection, principal, key_id)
+        async with self._database.transaction(context) as connection:
+            old = await self._lock(connection, context, key_id)
             if old.state != "valid":
                 raise Conflict(f"This key is {old.state}: make a new one.", code="api_key.ended")
             shown = await _find(connection, key_id)
-            is_owner = principal.kind is PrincipalKind.USER and principal.id == old.owner_id
-            if not is_owner and not principal.rights.covers(
+            is_owner = context.principal.kind is PrincipalKind.USER and context.principal.id == old.owner_id
+            if not is_owner and not context.principal.rights.covers(
                 rights_of_key(old.role, shown.namespace, old.scopes)
             ):
-                raise _exceeds(principal)
+                raise _exceeds(context)
             life = old.expires_at - old.created_at if old.expires_at else None
             await store.insert(
                 connection,
@@ -131,7 +131,7 @@ class ApiKeys:
                     scopes=old.scopes,
                     requests_per_second=old.requests_per_second,
                     expires_at=self._clock.now() + life if life else None,
-                    created_by=principal.name,
+                    created_by=context.principal.name,
                 ),
             )
             if longer:
@@ -139,30 +139,30 @@ class ApiKeys:
             else:
                 await store.revoke(connection, key_id)
             new = await _find(connection, made.id)
-            note_change(
+            context.audit.note_change(
                 "api_key",
                 key_id,
                 shown.namespace,
                 before=msgspec.to_builtins(shown),
                 after=msgspec.to_builtins(await _find(connection, key_id)),
             )
-            note_change("api_key", made.id, shown.namespace, after=msgspec.to_builtins(new))
+            context.audit.note_change("api_key", made.id, shown.namespace, after=msgspec.to_builtins(new))
             return _shown_once(new, made)
 
-    async def _lock(self, connection: Connection, principal: Principal, key_id: UUID) -> LockedKey:
+    async def _lock(self, connection: Connection, context: RequestContext, key_id: UUID) -> LockedKey:
         """Return a key one may see; those of others do not exist."""
         locked = await store.lock(connection, key_id)
-        if locked is None or not _sees(principal, locked):
+        if locked is None or not _sees(context, locked):
             raise _no_key()
         return locked
 
-    async def _owner(self, connection: Connection, principal: Principal, owner: str | None) -> UUID | None:
+    async def _owner(self, connection: Connection, context: RequestContext, owner: str | None) -> UUID | None:
         if owner is None:
-            return principal.user_id
+            return context.principal.user_id
         user = await user_store.lock(connection, owner)
-        if user is not None and user.id == principal.user_id:
+        if user is not None and user.id == context.principal.user_id:
             return user.id
-        principal.needing(Permission.KEYS_MANAGE)
+        context.principal.needing(Permission.KEYS_MANAGE)
         if user is None:
             raise NotFound(f"There is no user {owner[:128]}.", code="user.not_found")
         return user.id
@@ -200,24 +200,28 @@ def _check(asked: ApiKeyRequest) -> None:
         raise Invalid(f"requests_per_second {fault}.", faults=[Fault("requests_per_second", fault)])
 
 
-def _seen_by(principal: Principal, wanted: KeyFilter) -> KeyFilter:
+def _seen_by(context: RequestContext, wanted: KeyFilter) -> KeyFilter:
     """Restrict a filter to what one may see: all keys, those of the same owner, or just itself."""
-    if principal.rights.allows_everywhere(Permission.KEYS_MANAGE):
+    if context.principal.rights.allows_everywhere(Permission.KEYS_MANAGE):
         return wanted
-    if principal.user_id is not None:
-        return replace(wanted, owner_id=principal.user_id)
-    return replace(wanted, only=principal.id)
+    if context.principal.user_id is not None:
+        return replace(wanted, owner_id=context.principal.user_id)
+    return replace(wanted, only=context.principal.id)
 
 
-def _sees(principal: Principal, key: LockedKey) -> bool:
-    if principal.rights.allows_everywhere(Permission.KEYS_MANAGE):
+def _sees(context: RequestContext, key: LockedKey) -> bool:
+    if context.principal.rights.allows_everywhere(Permission.KEYS_MANAGE):
         return True
-    return key.owner_id == principal.user_id if principal.user_id is not None else key.id == principal.id
+    return (
+        key.owner_id == context.principal.user_id
+        if context.principal.user_id is not None
+        else key.id == context.principal.id
+    )
 
 
-def _exceeds(principal: Principal) -> Denied:
+def _exceeds(context: RequestContext) -> Denied:
     return Denied(
-        f"Nobody makes a key for more than they may do: {principal.name} does not hold all of this."
+        f"Nobody makes a key for more than they may do: {context.principal.name} does not hold all of this."
     )
 
 

@@ -28,7 +28,7 @@ from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit,
 from hetuflow_server.identity.keys.agent_tokens import AgentTokens
 from hetuflow_server.identity.keys.api_keys import STATES, ApiKeys
 from hetuflow_server.identity.keys.api_keys_store import KeyFilter
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 # One's own keys are everybody's business; those of others need a permission that the service asks for.
 # Answers that show a key or a token are given once and kept nowhere.
@@ -39,7 +39,7 @@ _FOUND = problems(HTTPStatus.NOT_FOUND)
 
 @get("/api-keys", operation_id="list_api_keys", opt=_KNOWN, responses=problems())
 async def list_api_keys(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     api_keys: NamedDependency[ApiKeys],
     owner: Annotated[str | None, QueryParameter(description="Those of this user.")] = None,
     key_state: Annotated[str | None, QueryParameter(name="state")] = None,
@@ -50,7 +50,7 @@ async def list_api_keys(
     if key_state is not None and key_state not in STATES:
         raise Invalid(f"There is no state {key_state[:64]} of keys: use one of {', '.join(STATES)}.")
     found, total = await api_keys.list_keys(
-        principal,
+        context,
         KeyFilter(owner=owner, state=key_state),
         before=decode_cursor(cursor, UUID),
         limit=limit,
@@ -63,29 +63,29 @@ async def list_api_keys(
 @post("/api-keys", operation_id="create_api_key", opt=_KNOWN, responses=_FOUND)
 async def create_api_key(
     data: JSONBody[ApiKeyRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     api_keys: NamedDependency[ApiKeys],
 ) -> NewApiKey:
     """Make an API key of one's own; only this answer shows it."""
-    return await api_keys.create(principal, data)
+    return await api_keys.create(context, data)
 
 
 @get("/api-keys/{key_id:uuid}", operation_id="get_api_key", opt=_KNOWN, responses=_FOUND)
 async def get_api_key(
-    key_id: FromPath[UUID], principal: NamedDependency[Principal], api_keys: NamedDependency[ApiKeys]
+    key_id: FromPath[UUID], context: NamedDependency[RequestContext], api_keys: NamedDependency[ApiKeys]
 ) -> ApiKey:
     """One key, without the key itself."""
-    return await api_keys.key(principal, key_id)
+    return await api_keys.key(context, key_id)
 
 
 @delete(
     "/api-keys/{key_id:uuid}", status_code=200, operation_id="revoke_api_key", opt=_KNOWN, responses=_FOUND
 )
 async def revoke_api_key(
-    key_id: FromPath[UUID], principal: NamedDependency[Principal], api_keys: NamedDependency[ApiKeys]
+    key_id: FromPath[UUID], context: NamedDependency[RequestContext], api_keys: NamedDependency[ApiKeys]
 ) -> ApiKey:
     """End an API key; within a second no server takes it any more."""
-    return await api_keys.revoke(principal, key_id)
+    return await api_keys.revoke(context, key_id)
 
 
 @post(
@@ -97,11 +97,11 @@ async def revoke_api_key(
 async def rotate_api_key(
     key_id: FromPath[UUID],
     data: JSONBody[RotateRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     api_keys: NamedDependency[ApiKeys],
 ) -> NewApiKey:
     """Make another key like this one, which ends at once or after `grace`."""
-    return await api_keys.rotate(principal, key_id, data.grace)
+    return await api_keys.rotate(context, key_id, data.grace)
 
 
 @get("/agent-tokens", operation_id="list_agent_tokens", opt=_MANAGE_AGENTS, responses=problems())
@@ -119,11 +119,11 @@ async def list_agent_tokens(
 @post("/agent-tokens", operation_id="create_agent_token", opt=_MANAGE_AGENTS, responses=_FOUND)
 async def create_agent_token(
     data: JSONBody[AgentTokenRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     agent_tokens: NamedDependency[AgentTokens],
 ) -> NewAgentToken:
     """Make a token for agents; only this answer shows it."""
-    return await agent_tokens.create(principal, data)
+    return await agent_tokens.create(context, data)
 
 
 @get("/agent-tokens/{token_id:uuid}", operation_id="get_agent_token", opt=_MANAGE_AGENTS, responses=_FOUND)
@@ -140,10 +140,12 @@ async def get_agent_token(token_id: FromPath[UUID], agent_tokens: NamedDependenc
     responses=_FOUND,
 )
 async def revoke_agent_token(
-    token_id: FromPath[UUID], agent_tokens: NamedDependency[AgentTokens]
+    token_id: FromPath[UUID],
+    context: NamedDependency[RequestContext],
+    agent_tokens: NamedDependency[AgentTokens],
 ) -> AgentToken:
     """End a token of agents; within five seconds no server takes it any more."""
-    return await agent_tokens.revoke(token_id)
+    return await agent_tokens.revoke(context, token_id)
 
 
 api_keys_router = Router(

@@ -27,7 +27,7 @@ from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit,
 from hetuflow_server.identity.access import Access
 from hetuflow_server.identity.logins.service import Logins
 from hetuflow_server.identity.logins.sessions import UserSessions
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _OPEN = needs(RouteAccess.OPEN)
 _KNOWN = needs(RouteAccess.KNOWN, kept=False)
@@ -36,51 +36,66 @@ _LIMITED = problems(HTTPStatus.TOO_MANY_REQUESTS)
 
 @post("/auth/login", status_code=200, operation_id="login", opt=_OPEN, responses=_LIMITED, security=[])
 async def login(
-    request: Request[Any, Any, Any], data: JSONBody[LoginRequest], logins: NamedDependency[Logins]
+    request: Request[Any, Any, Any],
+    data: JSONBody[LoginRequest],
+    context: NamedDependency[RequestContext],
+    logins: NamedDependency[Logins],
 ) -> LoginAnswer:
     """Log in with name and password: an access token for a short while, and a refresh token for longer."""
-    return await logins.log_in(data.name, data.password, source_of(request))
+    return await logins.log_in(context, data.name, data.password, source_of(request))
 
 
 @post("/auth/refresh", status_code=200, operation_id="refresh", opt=_OPEN, responses=problems(), security=[])
-async def refresh(data: JSONBody[RefreshRequest], logins: NamedDependency[Logins]) -> LoginAnswer:
+async def refresh(
+    data: JSONBody[RefreshRequest],
+    context: NamedDependency[RequestContext],
+    logins: NamedDependency[Logins],
+) -> LoginAnswer:
     """Give new tokens for a refresh token, which is good once."""
-    return await logins.refresh(data.refresh_token)
+    return await logins.refresh(context, data.refresh_token)
 
 
 @post("/auth/logout", status_code=204, operation_id="logout", opt=_KNOWN, responses=problems())
 async def logout(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     logins: NamedDependency[Logins],
     access: NamedDependency[Access],
 ) -> None:
     """End the session; its tokens are good no more, within a second on every server."""
-    await logins.log_out(principal)
-    access.forget_session(principal.session_id)
+    await logins.log_out(context)
+    access.forget_session(context.principal.session_id)
 
 
 @post("/auth/password", status_code=204, operation_id="change_own_password", opt=_KNOWN, responses=_LIMITED)
 async def change_own_password(
     data: JSONBody[OwnPasswordRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     logins: NamedDependency[Logins],
 ) -> None:
     """Change one's own password; one's other sessions end."""
-    await logins.change_password(principal, data.current_password, data.password)
+    await logins.change_password(context, data.current_password, data.password)
 
 
 @get("/auth/me", operation_id="who_am_i", opt=_KNOWN, responses=problems())
-async def who_am_i(principal: NamedDependency[Principal]) -> Me:
+async def who_am_i(context: NamedDependency[RequestContext]) -> Me:
     """Who asks, and what it may do where."""
-    rights = [NamespaceRights(name, sorted(held)) for name, held in sorted(principal.rights.named.items())]
-    if principal.rights.everywhere:
-        rights.insert(0, NamespaceRights(None, sorted(principal.rights.everywhere)))
-    return Me(principal.id, principal.kind.value, principal.name, principal.source, rights)
+    rights = [
+        NamespaceRights(name, sorted(held)) for name, held in sorted(context.principal.rights.named.items())
+    ]
+    if context.principal.rights.everywhere:
+        rights.insert(0, NamespaceRights(None, sorted(context.principal.rights.everywhere)))
+    return Me(
+        context.principal.id,
+        context.principal.kind.value,
+        context.principal.name,
+        context.principal.source,
+        rights,
+    )
 
 
 @get("/auth/sessions", operation_id="list_sessions", opt=_KNOWN, responses=problems())
 async def list_sessions(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     user_sessions: NamedDependency[UserSessions],
     user: Annotated[str | None, QueryParameter(description="Another user; needs users.manage.")] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -88,7 +103,7 @@ async def list_sessions(
 ) -> Page[Session]:
     """List where one is logged in, the newest first; or where another user is."""
     found, total = await user_sessions.list_sessions(
-        principal, user, before=decode_cursor(cursor, UUID), limit=limit, cap=TOTAL_CAP
+        context, user, before=decode_cursor(cursor, UUID), limit=limit, cap=TOTAL_CAP
     )
     more = encode_cursor(found[limit - 1].id) if len(found) > limit else None
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
@@ -102,12 +117,12 @@ async def list_sessions(
 )
 async def end_session(
     session_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     user_sessions: NamedDependency[UserSessions],
     access: NamedDependency[Access],
 ) -> None:
     """End a session of one's own or, with users.manage, of anybody: its tokens are good no more."""
-    await user_sessions.end(principal, session_id)
+    await user_sessions.end(context, session_id)
     access.forget_session(session_id)
 
 

@@ -23,8 +23,8 @@ from hetuflow_server.identity.logins.passwords import Passwords, check_password
 from hetuflow_server.identity.oidc import store as oidc_store
 from hetuflow_server.identity.users import store as user_store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import name_actor, note_change, unrecorded
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.logins")
 
@@ -58,29 +58,31 @@ class Logins:
         self._lifetime = session_lifetime
         self._limits = limits
 
-    async def log_in(self, name: str, password: str, source: str | None) -> LoginAnswer:
+    async def log_in(
+        self, context: RequestContext, name: str, password: str, source: str | None
+    ) -> LoginAnswer:
         """Open a session; the unknown, disabled and mistaken get the same answer after the same time."""
         buckets = await self._count_attempt(name, source)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             user = await store.user_to_log_in(connection, name)
         hashed = None if user is None or user.disabled else user.password_hash
         if not await self._passwords.matches(hashed, password) or user is None or hashed is None:
             log.info("A login was refused.", user=name[:128], source=source)
             raise Unauthenticated("The name or the password is wrong.", code="login.refused")
         better = await self._passwords.hash(password) if self._passwords.outdated(hashed) else None
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await store.give_back(connection, buckets)
             if better is not None:
                 await user_store.rehash(connection, user.id, hashed, better)
-            return await self.open_session(connection, user.id, user.name, source)
+            return await self.open_session(connection, context.audit, user.id, user.name, source)
 
     async def open_session(
-        self, connection: Connection, user_id: UUID, name: str, source: str | None
+        self, connection: Connection, audit: AuditContext, user_id: UUID, name: str, source: str | None
     ) -> LoginAnswer:
         """Open a session of a user that has proved to be one."""
-        name_actor("user", user_id, name)
+        audit.name_actor("user", user_id, name)
         session_id = new_id(self._clock)
-        note_change("session", session_id, after={"user": name})
+        audit.note_change("session", session_id, after={"user": name})
         refresh_token = _refresh_token(session_id)
         await store.open_session(
             connection,
@@ -92,15 +94,17 @@ class Logins:
         )
         return self._answer(session_id, user_id, name, refresh_token)
 
-    async def refresh(self, refresh_token: str) -> LoginAnswer:
+    async def refresh(self, context: RequestContext, refresh_token: str) -> LoginAnswer:
         """Answer with new tokens. A refresh token is good once: one that comes back later was stolen."""
         session_id, digest = _session_of(refresh_token), digest_of(refresh_token)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             session = await store.lock(connection, session_id)
             if session is not None and hmac.compare_digest(session.refresh_digest, digest):
-                name_actor("user", session.user_id, session.name)
+                context.audit.name_actor("user", session.user_id, session.name)
                 fresh = _refresh_token(session_id)
-                note_change("session", session_id, before={"refreshed": False}, after={"refreshed": True})
+                context.audit.note_change(
+                    "session", session_id, before={"refreshed": False}, after={"refreshed": True}
+                )
                 await store.refresh(connection, session_id, digest_of(fresh), self._lifetime)
                 return self._answer(session_id, session.user_id, session.name, fresh)
             used = session is not None and session.previous_digest is not None
@@ -115,29 +119,33 @@ class Logins:
                 log.warning("A used refresh token came back; its session is ended.", user=session.name)
         raise Unauthenticated("This refresh token is good no more: log in again.", code="login.refused")
 
-    async def log_out(self, principal: Principal) -> None:
-        if principal.session_id is None:
+    async def log_out(self, context: RequestContext) -> None:
+        if context.principal.session_id is None:
             raise Denied("Only who has logged in can log out: revoke a key instead.", code="login.no_session")
-        async with self._database.transaction() as connection:
-            note_change("session", principal.session_id, before={"user": principal.name})
-            await store.end(connection, principal.session_id)
+        async with self._database.transaction(context) as connection:
+            context.audit.note_change(
+                "session", context.principal.session_id, before={"user": context.principal.name}
+            )
+            await store.end(connection, context.principal.session_id)
 
-    async def change_password(self, principal: Principal, current: str, password: str) -> None:
+    async def change_password(self, context: RequestContext, current: str, password: str) -> None:
         """Change one's own password; other sessions of the same user end."""
-        if principal.session_id is None:
+        if context.principal.session_id is None:
             raise Denied("Log in to change your password.", code="login.no_session")
-        check_password(password, principal.name)
-        buckets = await self._count_attempt(principal.name, principal.source)
-        async with self._database.transaction() as connection:
-            user = await store.user_to_log_in(connection, principal.name)
+        check_password(password, context.principal.name)
+        buckets = await self._count_attempt(context.principal.name, context.principal.source)
+        async with self._database.transaction(context) as connection:
+            user = await store.user_to_log_in(connection, context.principal.name)
         if user is None or not await self._passwords.matches(user.password_hash, current):
             raise Denied("The current password is wrong.", code="password.wrong")
         hashed = await self._passwords.hash(password)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await store.give_back(connection, buckets)
-            note_change("user", principal.name, before={"password": "old"}, after={"password": "new"})
+            context.audit.note_change(
+                "user", context.principal.name, before={"password": "old"}, after={"password": "new"}
+            )
             await user_store.set_password(connection, user.id, hashed)
-            await store.end_of_user(connection, user.id, but=principal.session_id)
+            await store.end_of_user(connection, user.id, but=context.principal.session_id)
 
     async def purge(self) -> int:
         """Forget what has ended; returns 0 because it can wait for the next round."""
@@ -154,10 +162,7 @@ class Logins:
         buckets = [sha256(f"{kind}:{whose}".encode()).digest() for kind, whose, _ in wanted]
         # In one order, so that two attempts at once do not wait for each other.
         in_order = sorted(zip(buckets, (most for _, _, most in wanted), strict=True))
-        with unrecorded():
-            return await self._take_attempts(in_order, buckets)
-
-    async def _take_attempts(self, in_order: list[tuple[bytes, int]], buckets: list[bytes]) -> list[bytes]:
+        # Without the context: counting an attempt is not a change to audit.
         async with self._database.transaction() as connection:
             waits = [
                 _wait(await store.take_attempt(connection, bucket, rate=most / _MINUTE, burst=most), most)

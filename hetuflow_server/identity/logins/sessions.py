@@ -11,8 +11,8 @@ from hetuflow_core.errors import NotFound
 from hetuflow_core.resources.identity import Session
 from hetuflow_server.identity.logins import store
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal, PrincipalKind
+from hetuflow_server.requests.context import RequestContext
+from hetuflow_server.requests.principal import PrincipalKind
 
 
 class UserSessions:
@@ -20,35 +20,38 @@ class UserSessions:
         self._database = database
 
     async def list_sessions(
-        self, principal: Principal, user: str | None, *, before: UUID | None, limit: int, cap: int
+        self, context: RequestContext, user: str | None, *, before: UUID | None, limit: int, cap: int
     ) -> tuple[list[Session], int]:
         """Return one's own or, for who manages users, a user's; one more than `limit` when there are more.
 
         A key has none: it is not logged in, and what its owner does elsewhere is not its business.
         """
-        if user is not None and not _is(principal, user):
-            principal.needing(Permission.USERS_MANAGE)
-        elif principal.kind is PrincipalKind.USER:
-            user = principal.name
+        if user is not None and not _is(context, user):
+            context.principal.needing(Permission.USERS_MANAGE)
+        elif context.principal.kind is PrincipalKind.USER:
+            user = context.principal.name
         else:
             return [], 0
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             found = await store.listed(connection, user, before=before, limit=limit + 1)
             total = await store.count(connection, user, cap + 1)
-        shown = [msgspec.structs.replace(one, current=one.id == principal.session_id) for one in found]
+        shown = [
+            msgspec.structs.replace(one, current=one.id == context.principal.session_id) for one in found
+        ]
         return shown, total
 
-    async def end(self, principal: Principal, session_id: UUID) -> None:
+    async def end(self, context: RequestContext, session_id: UUID) -> None:
         """End a session, as logging out there would; those of others do not exist for who may not."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             found = await store.lock(connection, session_id)
             if found is None or not (
-                _is(principal, found.name) or principal.rights.allows_everywhere(Permission.USERS_MANAGE)
+                _is(context, found.name)
+                or context.principal.rights.allows_everywhere(Permission.USERS_MANAGE)
             ):
                 raise NotFound("There is no such session.", code="session.not_found")
-            note_change("session", session_id, before={"user": found.name})
+            context.audit.note_change("session", session_id, before={"user": found.name})
             await store.end(connection, session_id)
 
 
-def _is(principal: Principal, user: str) -> bool:
-    return principal.kind is PrincipalKind.USER and principal.name == user
+def _is(context: RequestContext, user: str) -> bool:
+    return context.principal.kind is PrincipalKind.USER and context.principal.name == user

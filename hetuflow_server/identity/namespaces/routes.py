@@ -15,7 +15,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.identity.namespaces.service import Namespaces
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
 
@@ -24,14 +24,14 @@ _PROBLEMS = problems(HTTPStatus.NOT_FOUND)
     "/namespaces", operation_id="list_namespaces", opt=needs(Permission.NAMESPACES_READ), responses=problems()
 )
 async def list_namespaces(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     namespaces: NamedDependency[Namespaces],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor = None,
 ) -> Page[Namespace]:
     """List namespaces by name, with the server that looks after each."""
     found, total = await namespaces.list_namespaces(
-        principal, after=decode_cursor(cursor, str), limit=limit, cap=TOTAL_CAP
+        context, after=decode_cursor(cursor, str), limit=limit, cap=TOTAL_CAP
     )
     more = encode_cursor(found[limit - 1].name) if len(found) > limit else None
     return Page(found[:limit], more, min(total, TOTAL_CAP), total > TOTAL_CAP)
@@ -45,11 +45,11 @@ async def list_namespaces(
 )
 async def create_namespace(
     data: JSONBody[NamespaceRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
     """Make a namespace; a server is bound to it within a second or two."""
-    return await namespaces.create(principal, data)
+    return await namespaces.create(context, data)
 
 
 @get(
@@ -60,11 +60,11 @@ async def create_namespace(
 )
 async def get_namespace(
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
     """One namespace, and the server that looks after it."""
-    return await namespaces.namespace(principal, name)
+    return await namespaces.namespace(context, name)
 
 
 @patch(
@@ -76,11 +76,11 @@ async def get_namespace(
 async def change_namespace(
     name: FromPath[str],
     data: JSONBody[NamespaceChange],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
     """Change its weight or lease, or replace its labels; what is not given stays, a null lease goes."""
-    return await namespaces.change(principal, name, data)
+    return await namespaces.change(context, name, data)
 
 
 @post(
@@ -93,11 +93,11 @@ async def change_namespace(
 async def bind_namespace(
     name: FromPath[str],
     data: JSONBody[BindRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     namespaces: NamedDependency[Namespaces],
 ) -> Namespace:
     """Give it to a server and pin it there, or with `pinned` false and no server take the pin away."""
-    return await namespaces.bind(principal, name, data)
+    return await namespaces.bind(context, name, data)
 
 
 namespaces_router = Router(

@@ -17,8 +17,8 @@ from hetuflow_server.cluster.bindings_store import LiveServer
 from hetuflow_server.identity import access_store
 from hetuflow_server.identity.namespaces import store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal, no_namespace
+from hetuflow_server.requests.context import RequestContext
+from hetuflow_server.requests.principal import no_namespace
 
 
 class Namespaces:
@@ -27,33 +27,33 @@ class Namespaces:
         self._dead_after = dead_after
 
     async def list_namespaces(
-        self, principal: Principal, *, after: str | None, limit: int, cap: int
+        self, context: RequestContext, *, after: str | None, limit: int, cap: int
     ) -> tuple[list[Namespace], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        names = principal.reach()
-        async with self._database.transaction() as connection:
+        names = context.reach()
+        async with self._database.transaction(context) as connection:
             found = await store.list_namespaces(connection, names=names, after=after, limit=limit + 1)
             return found, await store.count_namespaces(connection, names, cap + 1)
 
-    async def namespace(self, principal: Principal, name: str) -> Namespace:
-        async with self._database.transaction() as connection:
-            return await self._find(connection, principal, name)
+    async def namespace(self, context: RequestContext, name: str) -> Namespace:
+        async with self._database.transaction(context) as connection:
+            return await self._find(connection, context, name)
 
-    async def create(self, principal: Principal, asked: NamespaceRequest) -> Namespace:
+    async def create(self, context: RequestContext, asked: NamespaceRequest) -> Namespace:
         """Make a namespace; the rules are those of a document of kind `namespace`."""
         spec = _checked(asked.name, asked.weight, asked.lease, asked.labels)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             if not await store.create(connection, spec):
                 raise Conflict(
                     f"There is a namespace {spec.name} already: change its weight, lease or labels.",
                     code="namespace.exists",
                 )
-            note_change("namespace", spec.name, spec.name, after=to_document(spec))
-            return await self._find(connection, principal, spec.name)
+            context.audit.note_change("namespace", spec.name, spec.name, after=to_document(spec))
+            return await self._find(connection, context, spec.name)
 
-    async def change(self, principal: Principal, name: str, asked: NamespaceChange) -> Namespace:
-        async with self._database.transaction() as connection:
-            principal.require_namespace(name)
+    async def change(self, context: RequestContext, name: str, asked: NamespaceChange) -> Namespace:
+        async with self._database.transaction(context) as connection:
+            context.require_namespace(name)
             # Locked first: what is not given stays as whoever changed it before has left it.
             before = await store.lock(connection, name)
             if before is None:
@@ -66,14 +66,16 @@ class Namespaces:
                 before.labels if asked.labels is None else asked.labels,
             )
             await store.upsert(connection, spec)
-            note_change("namespace", name, name, before=to_document(before), after=to_document(spec))
-            return await self._find(connection, principal, name)
+            context.audit.note_change(
+                "namespace", name, name, before=to_document(before), after=to_document(spec)
+            )
+            return await self._find(connection, context, name)
 
-    async def bind(self, principal: Principal, name: str, asked: BindRequest) -> Namespace:
+    async def bind(self, context: RequestContext, name: str, asked: BindRequest) -> Namespace:
         """Give a namespace to a server, to stay there if it is pinned; without a server take the pin away."""
         if asked.server is None and asked.pinned:
             raise Invalid("Name the server to pin to, or send pinned=false to take the pin away.")
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             namespace_id = (await access_store.namespace_ids(connection, [name]))[name]
             if asked.server is None:
                 await bindings_store.unpin(connection, namespace_id)
@@ -82,8 +84,10 @@ class Namespaces:
                 await bindings_store.assign(
                     connection, namespace_id, server.id, server.hostname if asked.pinned else None
                 )
-            note_change("binding", name, name, after={"server": asked.server, "pinned": asked.pinned})
-            return await self._find(connection, principal, name)
+            context.audit.note_change(
+                "binding", name, name, after={"server": asked.server, "pinned": asked.pinned}
+            )
+            return await self._find(connection, context, name)
 
     async def _server(self, connection: Connection, wanted: str) -> LiveServer:
         """Return the living server of this id, or the youngest one of this hostname."""
@@ -97,8 +101,8 @@ class Namespaces:
             )
         return found[-1]
 
-    async def _find(self, connection: Connection, principal: Principal, name: str) -> Namespace:
-        principal.require_namespace(name)
+    async def _find(self, connection: Connection, context: RequestContext, name: str) -> Namespace:
+        context.require_namespace(name)
         found = await store.list_namespaces(connection, names=[name], limit=1)
         if not found:
             raise no_namespace(name)

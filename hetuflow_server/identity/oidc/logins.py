@@ -27,6 +27,7 @@ from hetuflow_server.identity.oidc.provider import OidcProvider
 from hetuflow_server.identity.oidc.store import PendingLogin
 from hetuflow_server.identity.users import store as user_store
 from hetuflow_server.postgres.database import Connection, Database
+from hetuflow_server.requests.context import RequestContext
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.oidc")
 
@@ -86,37 +87,45 @@ class OidcLogins:
         self._logins = logins
         self._clock = clock
 
-    async def begin(self, redirect: str | None, challenge: str | None) -> StartedLogin:
+    async def begin(
+        self, context: RequestContext, redirect: str | None, challenge: str | None
+    ) -> StartedLogin:
         """Send a browser to the provider; a command on the same machine may ask to be told at `redirect`."""
         _check_redirect(redirect, challenge)
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         url = await self._known().authorization_url(state=state, nonce=nonce, challenge=s256(verifier))
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await store.remember(
                 connection, PendingLogin(digest_of(state), nonce, verifier, redirect, challenge, None)
             )
         return StartedLogin(url, state)
 
-    async def finish(self, code: str, state: str, source: str | None) -> FinishedLogin:
+    async def finish(
+        self, context: RequestContext, code: str, state: str, source: str | None
+    ) -> FinishedLogin:
         """Let in whom the provider vouches for; a state is good once."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             pending = await store.take(connection, digest_of(state))
         if pending is None or pending.user_id is not None:
             raise Unauthenticated("This login was not begun here, or too long ago.", code="oidc.state")
         claims = await self._known().claims_for(code, verifier=pending.verifier, nonce=pending.nonce)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             user_id, name = await self._user(connection, claims)
             if pending.redirect is None:
-                return FinishedLogin(await self._logins.open_session(connection, user_id, name, source), None)
+                return FinishedLogin(
+                    await self._logins.open_session(connection, context.audit, user_id, name, source), None
+                )
             handed = secrets.token_urlsafe(32)
             await store.remember(
                 connection, PendingLogin(digest_of(handed), "", "", None, pending.challenge, user_id)
             )
         return FinishedLogin(None, f"{pending.redirect}?{urlencode({'code': handed})}")
 
-    async def exchange(self, code: str, verifier: str, source: str | None) -> LoginAnswer:
+    async def exchange(
+        self, context: RequestContext, code: str, verifier: str, source: str | None
+    ) -> LoginAnswer:
         """Give tokens to the command that has begun a login in a browser."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             pending = await store.take(connection, digest_of(code))
             if (
                 pending is None
@@ -127,7 +136,7 @@ class OidcLogins:
             name = await store.name_of(connection, pending.user_id)
             if name is None:
                 raise Unauthenticated("This user is let in no more.", code="login.refused")
-            return await self._logins.open_session(connection, pending.user_id, name, source)
+            return await self._logins.open_session(connection, context.audit, pending.user_id, name, source)
 
     def _known(self) -> OidcProvider:
         if self._provider is None:

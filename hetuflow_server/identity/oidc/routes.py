@@ -16,6 +16,7 @@ from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.credentials import source_of
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.identity.oidc.logins import OidcLogins
+from hetuflow_server.requests.context import RequestContext
 
 _OPEN = needs(RouteAccess.OPEN)
 _PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
@@ -34,6 +35,7 @@ _PATH = "/api/v1/auth/oidc"
 )
 async def begin_oidc_login(
     request: Request[Any, Any, Any],
+    context: NamedDependency[RequestContext],
     oidc_logins: NamedDependency[OidcLogins],
     redirect: Annotated[
         str | None, QueryParameter(max_length=200, description="Address of a command on the same machine.")
@@ -43,7 +45,7 @@ async def begin_oidc_login(
     ] = None,
 ) -> Response[None]:
     """Send a browser to the identity provider."""
-    begun = await oidc_logins.begin(redirect, challenge)
+    begun = await oidc_logins.begin(context, redirect, challenge)
     cookie = Cookie(
         key=_COOKIE,
         value=begun.state,
@@ -65,6 +67,7 @@ async def begin_oidc_login(
 )
 async def finish_oidc_login(
     request: Request[Any, Any, Any],
+    context: NamedDependency[RequestContext],
     oidc_logins: NamedDependency[OidcLogins],
     code: Annotated[str | None, QueryParameter(max_length=4096)] = None,
     login_state: Annotated[str | None, QueryParameter(name="state", max_length=200)] = None,
@@ -72,7 +75,7 @@ async def finish_oidc_login(
     """Where the identity provider sends the browser back to."""
     if code is None or login_state is None or request.cookies.get(_COOKIE) != login_state:
         raise Unauthenticated("This login was not begun in this browser, or was refused.", code="oidc.state")
-    finished = await oidc_logins.finish(code, login_state, source_of(request))
+    finished = await oidc_logins.finish(context, code, login_state, source_of(request))
     if finished.url is not None:
         return Response(None, status_code=302, headers=_kept_private(finished.url))
     return Response(finished.answer, headers={"Cache-Control": "no-store"})
@@ -89,10 +92,11 @@ async def finish_oidc_login(
 async def exchange_oidc_code(
     request: Request[Any, Any, Any],
     data: JSONBody[OidcCodeRequest],
+    context: NamedDependency[RequestContext],
     oidc_logins: NamedDependency[OidcLogins],
 ) -> LoginAnswer:
     """Give tokens for the code that a command has got through the browser."""
-    return await oidc_logins.exchange(data.code, data.verifier, source_of(request))
+    return await oidc_logins.exchange(context, data.code, data.verifier, source_of(request))
 
 
 def _kept_private(url: str) -> dict[str, str]:

@@ -22,7 +22,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
 from hetuflow_server.identity.users.service import Users
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _MANAGE = needs(Permission.USERS_MANAGE)
 _FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -41,35 +41,37 @@ async def list_users(
 
 @post("/users", operation_id="create_user", opt=_MANAGE, responses=_CHANGED)
 async def create_user(
-    data: JSONBody[UserRequest], principal: NamedDependency[Principal], users: NamedDependency[Users]
+    data: JSONBody[UserRequest], context: NamedDependency[RequestContext], users: NamedDependency[Users]
 ) -> User:
     """Make a user, with a role if one is given."""
-    return await users.create(principal, data)
+    return await users.create(context, data)
 
 
 @get("/users/{user:str}", operation_id="get_user", opt=_MANAGE, responses=_FOUND)
-async def get_user(user: FromPath[str], users: NamedDependency[Users]) -> User:
+async def get_user(
+    user: FromPath[str], context: NamedDependency[RequestContext], users: NamedDependency[Users]
+) -> User:
     """One user with its grants."""
-    return await users.user(user)
+    return await users.user(context, user)
 
 
 @patch("/users/{user:str}", operation_id="change_user", opt=_MANAGE, responses=_CHANGED)
 async def change_user(
     user: FromPath[str],
     data: JSONBody[UserChange],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     users: NamedDependency[Users],
 ) -> User:
     """Change how a user is called."""
-    return await users.change(principal, user, data.display_name)
+    return await users.change(context, user, data.display_name)
 
 
 @delete("/users/{user:str}", operation_id="delete_user", opt=_MANAGE, responses=_CHANGED)
 async def delete_user(
-    user: FromPath[str], principal: NamedDependency[Principal], users: NamedDependency[Users]
+    user: FromPath[str], context: NamedDependency[RequestContext], users: NamedDependency[Users]
 ) -> None:
     """Delete a user and its keys; what it has done keeps its name."""
-    await users.delete(principal, user)
+    await users.delete(context, user)
 
 
 @post(
@@ -82,42 +84,42 @@ async def delete_user(
 async def set_user_password(
     user: FromPath[str],
     data: JSONBody[PasswordRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     users: NamedDependency[Users],
 ) -> User:
     """Give a user another password, or none; whoever is logged in with the old one is logged out."""
-    return await users.set_password(principal, user, data.password)
+    return await users.set_password(context, user, data.password)
 
 
 @post(
     "/users/{user:str}/disable", status_code=200, operation_id="disable_user", opt=_MANAGE, responses=_CHANGED
 )
 async def disable_user(
-    user: FromPath[str], principal: NamedDependency[Principal], users: NamedDependency[Users]
+    user: FromPath[str], context: NamedDependency[RequestContext], users: NamedDependency[Users]
 ) -> User:
     """Let a user in no more, nor its keys."""
-    return await users.set_disabled(principal, user, disabled=True)
+    return await users.set_disabled(context, user, disabled=True)
 
 
 @post(
     "/users/{user:str}/enable", status_code=200, operation_id="enable_user", opt=_MANAGE, responses=_CHANGED
 )
 async def enable_user(
-    user: FromPath[str], principal: NamedDependency[Principal], users: NamedDependency[Users]
+    user: FromPath[str], context: NamedDependency[RequestContext], users: NamedDependency[Users]
 ) -> User:
     """Let a disabled user in again."""
-    return await users.set_disabled(principal, user, disabled=False)
+    return await users.set_disabled(context, user, disabled=False)
 
 
 @post("/users/{user:str}/grant", status_code=200, operation_id="grant_role", opt=_MANAGE, responses=_CHANGED)
 async def grant_role(
     user: FromPath[str],
     data: JSONBody[GrantRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     users: NamedDependency[Users],
 ) -> User:
     """Grant a role in a namespace, or in all, in place of what was granted there before."""
-    return await users.grant(principal, user, data)
+    return await users.grant(context, user, data)
 
 
 @post(
@@ -126,11 +128,11 @@ async def grant_role(
 async def revoke_role(
     user: FromPath[str],
     data: JSONBody[RevokeRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     users: NamedDependency[Users],
 ) -> User:
     """Take back what was granted in a namespace, or in all."""
-    return await users.revoke(principal, user, data.namespace)
+    return await users.revoke(context, user, data.namespace)
 
 
 users_router = Router(

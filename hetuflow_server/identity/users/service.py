@@ -21,8 +21,7 @@ from hetuflow_server.identity.logins.passwords import Passwords, check_password
 from hetuflow_server.identity.users import store
 from hetuflow_server.identity.users.store import LockedUser
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_after, note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,127}")
 _LONGEST_DISPLAY_NAME: Final = 200
@@ -40,14 +39,14 @@ class Users:
             found = await store.list_users(connection, after=after, limit=limit + 1)
             return found, await store.count_users(connection, cap + 1)
 
-    async def user(self, name: str) -> User:
-        async with self._database.transaction() as connection:
+    async def user(self, context: RequestContext, name: str) -> User:
+        async with self._database.transaction(context) as connection:
             return await _find(connection, name)
 
-    async def create(self, principal: Principal, asked: UserRequest) -> User:
+    async def create(self, context: RequestContext, asked: UserRequest) -> User:
         _check(asked)
         hashed = None if asked.password is None else await self._passwords.hash(asked.password)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             id_ = new_id(self._clock)
             made = await store.insert(
                 connection,
@@ -60,41 +59,41 @@ class Users:
                 raise Conflict(f"There is a user {asked.name} already.", code="user.exists")
             if asked.role is not None:
                 given = Grant(asked.role, asked.namespace)
-                await self._give(connection, principal, LockedUser(id_, asked.name, hashed), given)
+                await self._give(connection, context, LockedUser(id_, asked.name, hashed), given)
             made_user = await _find(connection, asked.name)
-            note_change("user", asked.name, after=msgspec.to_builtins(made_user))
+            context.audit.note_change("user", asked.name, after=msgspec.to_builtins(made_user))
             return made_user
 
-    async def change(self, principal: Principal, name: str, display_name: str | None) -> User:
+    async def change(self, context: RequestContext, name: str, display_name: str | None) -> User:
         _check_display_name(display_name)
-        async with self._changing(principal, name) as (connection, user):
+        async with self._changing(context, name) as (connection, user):
             await store.change(connection, user.id, display_name=display_name)
-        return await self.user(name)
+        return await self.user(context, name)
 
-    async def set_password(self, principal: Principal, name: str, password: str | None) -> User:
+    async def set_password(self, context: RequestContext, name: str, password: str | None) -> User:
         """Give a user another password, or none; whoever is logged in as it is logged out."""
         if password is not None:
             check_password(password, name)
         hashed = None if password is None else await self._passwords.hash(password)
-        async with self._changing(principal, name) as (connection, user):
+        async with self._changing(context, name) as (connection, user):
             await store.set_password(connection, user.id, hashed)
             await session_store.end_of_user(connection, user.id)
-        return await self.user(name)
+        return await self.user(context, name)
 
-    async def set_disabled(self, principal: Principal, name: str, *, disabled: bool) -> User:
+    async def set_disabled(self, context: RequestContext, name: str, *, disabled: bool) -> User:
         """Let a user in no more, nor its keys; or again."""
-        async with self._changing(principal, name) as (connection, user):
+        async with self._changing(context, name) as (connection, user):
             await store.set_disabled(connection, user.id, disabled=disabled)
             if disabled:
                 await session_store.end_of_user(connection, user.id)
-        return await self.user(name)
+        return await self.user(context, name)
 
-    async def delete(self, principal: Principal, name: str) -> None:
+    async def delete(self, context: RequestContext, name: str) -> None:
         """Delete a user with its keys; what it has done keeps its name."""
-        async with self._changing(principal, name) as (connection, user):
+        async with self._changing(context, name) as (connection, user):
             await store.delete(connection, user.id)
 
-    async def grant(self, principal: Principal, name: str, asked: GrantRequest) -> User:
+    async def grant(self, context: RequestContext, name: str, asked: GrantRequest) -> User:
         """Grant a role in a namespace or in all, in place of what was granted there before."""
         given = Grant(
             asked.role,
@@ -102,46 +101,50 @@ class Users:
             permissions_named(asked.also, "also"),
             permissions_named(asked.without, "without"),
         )
-        async with self._changing(principal, name) as (connection, user):
-            await self._give(connection, principal, user, given)
-        return await self.user(name)
+        async with self._changing(context, name) as (connection, user):
+            await self._give(connection, context, user, given)
+        return await self.user(context, name)
 
-    async def revoke(self, principal: Principal, name: str, namespace: str | None) -> User:
+    async def revoke(self, context: RequestContext, name: str, namespace: str | None) -> User:
         """Take back what was granted in a namespace, or in all of them."""
-        async with self._changing(principal, name) as (connection, user):
+        async with self._changing(context, name) as (connection, user):
             namespace_id = await _namespace_id(connection, namespace)
             if not await store.take_back(connection, user.id, namespace_id, GrantOrigin.LOCAL):
                 where = f"in the namespace {namespace}" if namespace else "in all namespaces"
                 raise NotFound(f"The user {name} was granted nothing {where}.", code="grant.not_found")
-        return await self.user(name)
+        return await self.user(context, name)
 
     async def _give(
-        self, connection: Connection, principal: Principal, user: LockedUser, given: Grant
+        self, connection: Connection, context: RequestContext, user: LockedUser, given: Grant
     ) -> None:
-        if not principal.rights.covers(rights_of([given])):
-            raise Denied(f"Nobody grants more than they may do: {principal.name} does not hold all of this.")
+        if not context.principal.rights.covers(rights_of([given])):
+            raise Denied(
+                f"Nobody grants more than they may do: {context.principal.name} does not hold all of this."
+            )
         namespace_id = await _namespace_id(connection, given.namespace)
         await store.take_back(connection, user.id, namespace_id, GrantOrigin.LOCAL)
         await store.grant(connection, new_id(self._clock), user.id, namespace_id, given, GrantOrigin.LOCAL)
 
     @asynccontextmanager
     async def _changing(
-        self, principal: Principal, name: str
+        self, context: RequestContext, name: str
     ) -> AsyncIterator[tuple[Connection, LockedUser]]:
         """Change a user that may do no more than the asker; refuse at the end if no admin would be left."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             admins = await store.lock_admins(connection)
             user = await store.lock(connection, name)
             if user is None:
                 raise _no_user(name)
             before = await _find(connection, name)
-            note_change("user", name, before=msgspec.to_builtins(before))
+            context.audit.note_change("user", name, before=msgspec.to_builtins(before))
             held = rights_of(store.grants_from(before.grants))
-            if not principal.rights.covers(held):
-                raise Denied(f"The user {name} may do more than {principal.name}, who cannot change it.")
+            if not context.principal.rights.covers(held):
+                raise Denied(
+                    f"The user {name} may do more than {context.principal.name}, who cannot change it."
+                )
             yield connection, user
             if after := await store.list_users(connection, name=name, limit=1):
-                note_after("user", name, msgspec.to_builtins(after[0]))
+                context.audit.note_after("user", name, msgspec.to_builtins(after[0]))
             if admins and not await store.count_admins(connection):
                 raise Conflict(
                     f"{name} is the last one who may manage users: make another admin first.",

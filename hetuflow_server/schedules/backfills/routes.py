@@ -16,7 +16,7 @@ from hetuflow_core.resources.schedules import Backfill, BackfillRequest
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.backfills.service import Backfills
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -32,18 +32,18 @@ _STATE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 async def backfill_schedule(
     schedule_id: FromPath[UUID],
     data: JSONBody[BackfillRequest],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     backfills: NamedDependency[Backfills],
 ) -> Backfill:
     """Run the fires of a range in the past, each once, at most `max_parallel` of them at a time."""
     if not data.dry_run:
-        principal = principal.needing(Permission.SCHEDULES_OPERATE)
-    return await backfills.create(principal, schedule_id, data)
+        context.need(Permission.SCHEDULES_OPERATE)
+    return await backfills.create(context, schedule_id, data)
 
 
 @get("/backfills", operation_id="list_backfills", opt=needs(Permission.SCHEDULES_READ), responses=problems())
 async def list_backfills(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     backfills: NamedDependency[Backfills],
     namespace: Annotated[str | None, QueryParameter()] = None,
     schedule_id: Annotated[UUID | None, QueryParameter()] = None,
@@ -52,7 +52,7 @@ async def list_backfills(
 ) -> Page[Backfill]:
     """List backfills, newest first."""
     found, total = await backfills.list_backfills(
-        principal,
+        context,
         namespace=namespace,
         schedule_id=schedule_id,
         before=decode_cursor(cursor, UUID),
@@ -71,11 +71,11 @@ async def list_backfills(
 )
 async def get_backfill(
     backfill_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     backfills: NamedDependency[Backfills],
 ) -> Backfill:
     """A backfill and how far it has come."""
-    return await backfills.backfill(principal, backfill_id)
+    return await backfills.backfill(context, backfill_id)
 
 
 @post(
@@ -87,11 +87,11 @@ async def get_backfill(
 )
 async def cancel_backfill(
     backfill_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     backfills: NamedDependency[Backfills],
 ) -> Backfill:
     """Make no more of its tasks, and cancel those that have not ended."""
-    return await backfills.cancel(principal, backfill_id)
+    return await backfills.cancel(context, backfill_id)
 
 
 backfills_router = Router(

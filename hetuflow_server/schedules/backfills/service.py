@@ -22,8 +22,7 @@ from hetuflow_server.postgres.clock import database_time
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue import tasks_store as task_store
 from hetuflow_server.queue.finish import Finisher
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.backfills import store
@@ -56,10 +55,10 @@ class Backfills:
         self._finisher = finisher
         self._fires = fires
 
-    async def create(self, principal: Principal, schedule_id: UUID, request: BackfillRequest) -> Backfill:
+    async def create(self, context: RequestContext, schedule_id: UUID, request: BackfillRequest) -> Backfill:
         """Begin a backfill, or say what it would be."""
-        schedule = await self._schedules.schedule(principal, schedule_id)
-        async with self._database.transaction() as connection:
+        schedule = await self._schedules.schedule(context, schedule_id)
+        async with self._database.transaction(context) as connection:
             now = await database_time(connection)
             _check(request, now)
             row = await job_store.job_by_id(connection, schedule.job_id)
@@ -75,25 +74,27 @@ class Backfills:
                 )
             calendars = await load_calendars(connection, [(row.namespace_id, spec)])
             fires = _fires(fires_of(spec, calendars.get(row.namespace_id, {})), request)
-            planned = _new(principal, schedule, spec, version, request, fires, now)
+            planned = _new(context, schedule, spec, version, request, fires, now)
             if request.dry_run:
                 return _as_planned(schedule, planned)
             await store.insert(connection, planned)
-            note_change("schedule", f"{row.name}/{schedule.name}", row.namespace, after={"id": planned.id})
+            context.audit.note_change(
+                "schedule", f"{row.name}/{schedule.name}", row.namespace, after={"id": planned.id}
+            )
             hints = await self._fires.fill(connection, [planned.id])
-        self._hints.give(hints)
-        return await self.backfill(principal, planned.id)
+        self._hints.give(hints, context)
+        return await self.backfill(context, planned.id)
 
-    async def backfill(self, principal: Principal, backfill_id: UUID) -> Backfill:
-        async with self._database.transaction() as connection:
+    async def backfill(self, context: RequestContext, backfill_id: UUID) -> Backfill:
+        async with self._database.transaction(context) as connection:
             found = await store.by_id(connection, backfill_id)
-        if found is None or not principal.sees(found.namespace):
+        if found is None or not context.sees(found.namespace):
             raise NotFound("There is no such backfill.", code="backfill.not_found")
         return found
 
     async def list_backfills(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         schedule_id: UUID | None,
@@ -102,21 +103,21 @@ class Backfills:
         cap: int,
     ) -> tuple[list[Backfill], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        namespaces = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        namespaces = context.reach(namespace)
+        async with self._database.transaction(context) as connection:
             found = await store.listed(
                 connection, namespaces=namespaces, schedule_id=schedule_id, before=before, limit=limit + 1
             )
             total = await store.count(connection, namespaces=namespaces, schedule_id=schedule_id, cap=cap + 1)
         return found, total
 
-    async def cancel(self, principal: Principal, backfill_id: UUID) -> Backfill:
+    async def cancel(self, context: RequestContext, backfill_id: UUID) -> Backfill:
         """Make no more tasks and cancel those that have not ended. Cancelling twice is cancelling once."""
-        found = await self.backfill(principal, backfill_id)
-        async with self._database.transaction() as connection:
+        found = await self.backfill(context, backfill_id)
+        async with self._database.transaction(context) as connection:
             if not await store.cancel(connection, backfill_id) and found.cancelled_at is None:
                 raise Conflict("The backfill has ended already.", code="backfill.finished")
-            note_change(
+            context.audit.note_change(
                 "backfill",
                 backfill_id,
                 found.namespace,
@@ -125,22 +126,24 @@ class Backfills:
             )
         # The tasks in transactions of their own: whoever ends one of them locks the backfill last.
         first = ids.first_id_at(found.created_at) if found.created_at else UUID(int=0)
-        while tasks := await self._cancel_some(backfill_id, first):
+        while tasks := await self._cancel_some(context, backfill_id, first):
             first = UUID(int=tasks[-1].int + 1)
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             await store.close(connection, [backfill_id])
-        return await self.backfill(principal, backfill_id)
+        return await self.backfill(context, backfill_id)
 
-    async def _cancel_some(self, backfill_id: UUID, first: UUID) -> list[UUID]:
-        async with self._database.transaction() as connection:
+    async def _cancel_some(self, context: RequestContext, backfill_id: UUID, first: UUID) -> list[UUID]:
+        async with self._database.transaction(context) as connection:
             tasks = await store.live_tasks(connection, backfill_id, first, _BATCH)
             if not tasks:
                 return []
-            note_change("backfill", backfill_id, after={"cancelled_tasks": [str(task) for task in tasks]})
+            context.audit.note_change(
+                "backfill", backfill_id, after={"cancelled_tasks": [str(task) for task in tasks]}
+            )
             await task_store.lock_tasks(connection, tasks)
             live = await task_store.live_instances(connection, tasks=tasks)
             settled = await self._finisher.cancel(connection, sorted(live), "cancelled")
-        self._hints.give(settled.hints)
+        self._hints.give(settled.hints, context)
         return tasks
 
 
@@ -190,7 +193,7 @@ def _in_range(source: Fires, request: BackfillRequest) -> Iterator[datetime]:
 
 
 def _new(
-    principal: Principal,
+    context: RequestContext,
     schedule: Schedule,
     spec: ScheduleSpec,
     version: JobVersion,
@@ -220,7 +223,7 @@ def _new(
         priority=version.spec.priority if spec.priority is None else spec.priority,
         max_parallel=request.max_parallel,
         created_at=now,
-        created_by=principal.name,
+        created_by=context.principal.name,
     )
 
 

@@ -14,8 +14,8 @@ from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.http.entity_tags import refuse_stale
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.audit_context import note_change
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.audit_context import AuditContext
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.edits import dependents, write_calendars
 from hetuflow_server.schedules.calendars.resolved import calendar_of, put_together
@@ -34,7 +34,7 @@ class CalendarActions:
 
     async def list_calendars(
         self,
-        principal: Principal,
+        context: RequestContext,
         *,
         namespace: str | None,
         after: tuple[str, str] | None,
@@ -42,23 +42,23 @@ class CalendarActions:
         cap: int,
     ) -> tuple[list[CalendarResource], int]:
         """Return one more than `limit` when there are more, and the total up to just over the cap."""
-        namespaces = principal.reach(namespace)
-        async with self._database.transaction() as connection:
+        namespaces = context.reach(namespace)
+        async with self._database.transaction(context) as connection:
             found = await store.list_calendars(
                 connection, namespaces=namespaces, after=after, limit=limit + 1
             )
             return found, await store.count_calendars(connection, namespaces, cap + 1)
 
-    async def calendar(self, principal: Principal, namespace: str, name: str) -> CalendarResource:
-        async with self._database.transaction() as connection:
-            return await _find(connection, principal, namespace, name)
+    async def calendar(self, context: RequestContext, namespace: str, name: str) -> CalendarResource:
+        async with self._database.transaction(context) as connection:
+            return await _find(connection, context, namespace, name)
 
     async def days(
-        self, principal: Principal, namespace: str, name: str, year: int | None
+        self, context: RequestContext, namespace: str, name: str, year: int | None
     ) -> list[CalendarDay]:
         """Return the days of a year, and what makes each one of them."""
-        async with self._database.transaction() as connection:
-            await _find(connection, principal, namespace, name)
+        async with self._database.transaction(context) as connection:
+            await _find(connection, context, namespace, name)
             namespace_id = (await access_store.namespace_ids(connection, [namespace]))[namespace]
             rows = await store.all_of(connection, [namespace_id])
         calendar = (await asyncio.to_thread(put_together, rows)).get(name)
@@ -68,22 +68,22 @@ class CalendarActions:
             )
         return await asyncio.to_thread(_days_of_year, calendar, year or self._clock.now().year)
 
-    async def create(self, principal: Principal, document: Mapping[str, Any]) -> CalendarResource:
+    async def create(self, context: RequestContext, document: Mapping[str, Any]) -> CalendarResource:
         """Define a calendar that is not there yet; the rules are those of a document of kind `calendar`."""
         spec = await asyncio.to_thread(calendar_of, document)
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace(connection, principal, spec.namespace)
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace(connection, context, spec.namespace)
             if spec.name in await store.lock(connection, namespace_id):
                 raise Conflict(
                     f"The namespace {spec.namespace} has a calendar {spec.name} already: change it.",
                     code="calendar.exists",
                 )
-            await write_calendars(connection, self._edits, {"": spec})
-            return await _find(connection, principal, spec.namespace, spec.name)
+            await write_calendars(connection, self._edits, context.audit, {"": spec})
+            return await _find(connection, context, spec.namespace, spec.name)
 
     async def change(
         self,
-        principal: Principal,
+        context: RequestContext,
         namespace: str,
         name: str,
         changes: Mapping[str, Any],
@@ -94,25 +94,27 @@ class CalendarActions:
 
         With `if_match`, the ETag of what was read, only if nobody has changed it since.
         """
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace(connection, principal, namespace)
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace(connection, context, namespace)
             known = (await store.lock(connection, namespace_id)).get(name)
             if known is None:
                 raise _no_calendar(namespace, name)
-            refuse_stale(await _find(connection, principal, namespace, name), if_match)
+            refuse_stale(await _find(connection, context, namespace, name), if_match)
             merged = {**known.spec, **changes, "namespace": namespace, "name": name}
             spec = await asyncio.to_thread(calendar_of, merged)
-            await write_calendars(connection, self._edits, {"": spec})
-            return await _find(connection, principal, namespace, name)
+            await write_calendars(connection, self._edits, context.audit, {"": spec})
+            return await _find(connection, context, namespace, name)
 
-    async def delete(self, principal: Principal, namespace: str, name: str) -> None:
+    async def delete(self, context: RequestContext, namespace: str, name: str) -> None:
         """Delete a calendar that no schedule and no other calendar names."""
-        async with self._database.transaction() as connection:
-            namespace_id = await _namespace(connection, principal, namespace)
-            await delete_calendar(connection, namespace_id, namespace, name)
+        async with self._database.transaction(context) as connection:
+            namespace_id = await _namespace(connection, context, namespace)
+            await delete_calendar(connection, context.audit, namespace_id, namespace, name)
 
 
-async def delete_calendar(connection: Connection, namespace_id: int, namespace: str, name: str) -> None:
+async def delete_calendar(
+    connection: Connection, audit: AuditContext, namespace_id: int, namespace: str, name: str
+) -> None:
     """Delete a calendar within a transaction; refuse if a schedule or another calendar names it."""
     known = await store.lock(connection, namespace_id)
     if not await store.lock_for_deletion(connection, namespace_id, name):
@@ -125,18 +127,20 @@ async def delete_calendar(connection: Connection, namespace_id: int, namespace: 
             f"The calendar {name} is used by {', '.join(using)}: take it out there first.",
             code="calendar.in_use",
         )
-    note_change("calendar", name, namespace, before=known[name].spec)
+    audit.note_change("calendar", name, namespace, before=known[name].spec)
     await store.delete(connection, namespace_id, name)
 
 
-async def _namespace(connection: Connection, principal: Principal, namespace: str) -> int:
-    principal.require_namespace(namespace)
+async def _namespace(connection: Connection, context: RequestContext, namespace: str) -> int:
+    context.require_namespace(namespace)
     return (await access_store.namespace_ids(connection, [namespace]))[namespace]
 
 
-async def _find(connection: Connection, principal: Principal, namespace: str, name: str) -> CalendarResource:
+async def _find(
+    connection: Connection, context: RequestContext, namespace: str, name: str
+) -> CalendarResource:
     found = await store.list_calendars(connection, namespaces=[namespace], name=name, limit=1)
-    if not found or not principal.sees(namespace):
+    if not found or not context.sees(namespace):
         raise _no_calendar(namespace, name)
     return found[0]
 

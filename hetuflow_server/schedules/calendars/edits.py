@@ -13,7 +13,7 @@ from hetuflow_server.jobs import store as job_store
 from hetuflow_server.jobs.document_changes import field_changes
 from hetuflow_server.jobs.versions import from_row
 from hetuflow_server.postgres.database import Connection
-from hetuflow_server.requests.audit_context import note_change
+from hetuflow_server.requests.audit_context import AuditContext
 from hetuflow_server.schedules import store as schedule_store
 from hetuflow_server.schedules.calendars import store
 from hetuflow_server.schedules.calendars.store import CalendarRow
@@ -24,6 +24,7 @@ from hetuflow_server.schedules.edits import EditedJob, ScheduleEdits
 async def write_calendars(
     connection: Connection,
     edits: ScheduleEdits,
+    audit: AuditContext,
     placed: Mapping[str, CalendarSpec],
     jobs: Collection[tuple[str, str]] = (),
     noted: Consequences | None = None,
@@ -40,7 +41,7 @@ async def write_calendars(
         # The others too: two edits at once must not make a ring of calendars that each is fine alone.
         known = await store.lock(connection, namespace_id)
         items += [
-            await _write(connection, namespace_id, known, spec)
+            await _write(connection, audit, namespace_id, known, spec)
             for spec in sorted(here.values(), key=lambda spec: spec.name)
         ]
         _refuse_bad_parts(here, known)
@@ -89,7 +90,11 @@ def dependents(calendars: Iterable[CalendarRow], names: Collection[str]) -> set[
 
 
 async def _write(
-    connection: Connection, namespace_id: int, known: dict[str, CalendarRow], spec: CalendarSpec
+    connection: Connection,
+    audit: AuditContext,
+    namespace_id: int,
+    known: dict[str, CalendarRow],
+    spec: CalendarSpec,
 ) -> AppliedDocument:
     document = to_document(spec)
     before = known.get(spec.name)
@@ -97,15 +102,15 @@ async def _write(
         if not await store.insert(connection, namespace_id, spec.name, spec.labels, document):
             # Another has made it meanwhile.
             known |= await store.lock(connection, namespace_id)
-            return await _write(connection, namespace_id, known, spec)
-        note_change("calendar", spec.name, spec.namespace, after=document)
+            return await _write(connection, audit, namespace_id, known, spec)
+        audit.note_change("calendar", spec.name, spec.namespace, after=document)
         known[spec.name] = CalendarRow(namespace_id, spec.name, 1, document)
         return _applied(spec, ApplyAction.CREATED, 1)
     fields = field_changes(before.spec, document)
     if not fields:
         return _applied(spec, ApplyAction.UNCHANGED, before.version)
     await store.change(connection, before, spec.labels, document)
-    note_change("calendar", spec.name, spec.namespace, before=before.spec, after=document)
+    audit.note_change("calendar", spec.name, spec.namespace, before=before.spec, after=document)
     known[spec.name] = CalendarRow(namespace_id, spec.name, before.version + 1, document)
     return _applied(spec, ApplyAction.CHANGED, before.version + 1, fields)
 

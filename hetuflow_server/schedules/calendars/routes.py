@@ -16,7 +16,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.etag_headers import IfMatch, tagged
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.http.paging import DEFAULT_LIMIT, TOTAL_CAP, Cursor, Limit, decode_cursor, encode_cursor
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.calendars.actions import CalendarActions
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -25,7 +25,7 @@ _CHANGE_PROBLEMS = problems(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 
 @get("/calendars", operation_id="list_calendars", opt=needs(Permission.CALENDARS_READ), responses=problems())
 async def list_calendars(
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
     namespace: Annotated[str | None, QueryParameter()] = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -33,7 +33,7 @@ async def list_calendars(
 ) -> Page[Calendar]:
     """List calendars by namespace and name."""
     found, total = await calendar_actions.list_calendars(
-        principal,
+        context,
         namespace=namespace,
         after=decode_cursor(cursor, tuple[str, str]),
         limit=limit,
@@ -51,11 +51,11 @@ async def list_calendars(
 )
 async def create_calendar(
     data: JSONBody[dict[str, Any]],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
 ) -> Calendar:
     """Define a calendar, written as in a file."""
-    return await calendar_actions.create(principal, data)
+    return await calendar_actions.create(context, data)
 
 
 @get(
@@ -67,11 +67,11 @@ async def create_calendar(
 async def get_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
 ) -> Response[Calendar]:
     """A calendar, and its ETag, which guards a change against others when it is sent back as If-Match."""
-    return tagged(await calendar_actions.calendar(principal, namespace, name))
+    return tagged(await calendar_actions.calendar(context, namespace, name))
 
 
 @get(
@@ -83,12 +83,12 @@ async def get_calendar(
 async def list_calendar_days(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
     year: Annotated[int | None, QueryParameter(ge=1971, le=2500)] = None,
 ) -> CalendarDays:
     """List the days of a year, the present one if none is given, and what makes each one of them."""
-    return CalendarDays(await calendar_actions.days(principal, namespace, name, year))
+    return CalendarDays(await calendar_actions.days(context, namespace, name, year))
 
 
 @patch(
@@ -101,12 +101,12 @@ async def change_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
     data: JSONBody[dict[str, Any]],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
     if_match: IfMatch = None,
 ) -> Response[Calendar]:
     """Merge keys into a calendar; coming fires of the schedules that use it are decided anew."""
-    return tagged(await calendar_actions.change(principal, namespace, name, data, if_match=if_match))
+    return tagged(await calendar_actions.change(context, namespace, name, data, if_match=if_match))
 
 
 @delete(
@@ -118,11 +118,11 @@ async def change_calendar(
 async def delete_calendar(
     namespace: FromPath[str],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     calendar_actions: NamedDependency[CalendarActions],
 ) -> None:
     """Delete a calendar that no schedule and no other calendar uses."""
-    await calendar_actions.delete(principal, namespace, name)
+    await calendar_actions.delete(context, namespace, name)
 
 
 calendars_router = Router(

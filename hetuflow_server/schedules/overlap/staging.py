@@ -53,7 +53,7 @@ class Staging:
 
     async def look(self, namespaces: Sequence[int]) -> list[int]:
         """Return in which of them something waits, with one query for all."""
-        async with self._database.looking(Lane.WALKING) as connection:
+        async with self._database.batched_reading(lane=Lane.INDEX_ORDER) as connection:
             return await store.waiting_in(connection, namespaces, AHEAD)
 
     async def run_once(self, namespace_id: int) -> int:

@@ -15,7 +15,7 @@ from hetuflow_core.access.permissions import Permission
 from hetuflow_core.resources.schedules import ComingFires
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.previews.service import SchedulePreviews
 
 _NOT_FOUND = problems(HTTPStatus.NOT_FOUND)
@@ -31,13 +31,13 @@ _After = Annotated[datetime | None, QueryParameter(description="Only what comes 
 )
 async def coming_fires_of_job(
     job_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedule_previews: NamedDependency[SchedulePreviews],
     count: _Count = 10,
     after: _After = None,
 ) -> ComingFires:
     """List what comes of all schedules of a job, with the reason for every fire that is skipped."""
-    return ComingFires(await schedule_previews.of_job(principal, job_id, count=count, after=after))
+    return ComingFires(await schedule_previews.of_job(context, job_id, count=count, after=after))
 
 
 @get(
@@ -48,13 +48,13 @@ async def coming_fires_of_job(
 )
 async def coming_fires_of_schedule(
     schedule_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     schedule_previews: NamedDependency[SchedulePreviews],
     count: _Count = 10,
     after: _After = None,
 ) -> ComingFires:
     """List what comes of a schedule, with the reason for every fire that is skipped."""
-    found = await schedule_previews.of_schedule(principal, schedule_id, count=count, after=after)
+    found = await schedule_previews.of_schedule(context, schedule_id, count=count, after=after)
     return ComingFires(found)
 
 

@@ -18,7 +18,7 @@ from hetuflow_core.schedule import ScheduleSpec, Skip, SkipCode, occurrences, sk
 from hetuflow_core.schedule.preview import preview
 from hetuflow_server.jobs import store as job_store
 from hetuflow_server.postgres.database import Connection, Database
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.calendars.resolved import load_calendars
 from hetuflow_server.schedules.previews import store
 from hetuflow_server.schedules.previews.coming_fires import shown
@@ -33,23 +33,23 @@ class SchedulePreviews:
         self._clock = clock
 
     async def of_job(
-        self, principal: Principal, job_id: UUID, *, count: int, after: datetime | None
+        self, context: RequestContext, job_id: UUID, *, count: int, after: datetime | None
     ) -> list[ComingFire]:
         """Return the next fires of all schedules of a job together, and what is skipped until the last."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             job = await job_store.job_by_id(connection, job_id)
-            if job is None or not principal.sees(job.namespace):
+            if job is None or not context.sees(job.namespace):
                 raise NotFound("There is no such job.", code="job.not_found")
             schedules = await store.of_job(connection, job_id)
             return await self._coming(connection, schedules, count, after)
 
     async def of_schedule(
-        self, principal: Principal, schedule_id: UUID, *, count: int, after: datetime | None
+        self, context: RequestContext, schedule_id: UUID, *, count: int, after: datetime | None
     ) -> list[ComingFire]:
         """Return the next fires of a schedule, and what is skipped until the last; a daemon has none."""
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(context) as connection:
             schedule = await store.one(connection, schedule_id)
-            if schedule is None or not principal.sees(schedule.namespace):
+            if schedule is None or not context.sees(schedule.namespace):
                 raise NotFound("There is no such schedule.", code="schedule.not_found")
             return await self._coming(connection, [schedule], count, after)
 

@@ -13,7 +13,7 @@ from hetuflow_core.access.permissions import Permission
 from hetuflow_core.resources.explanations import Explanation
 from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.openapi import problems
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.explain.service import TaskExplanations
 
 
@@ -25,11 +25,11 @@ from hetuflow_server.tasks.explain.service import TaskExplanations
 )
 async def explain_task(
     task_id: FromPath[UUID],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_explanations: NamedDependency[TaskExplanations],
 ) -> Explanation:
     """Why a task is where it is: what stands in its way, what each agent is refused for, what would help."""
-    return await task_explanations.explain(principal, task_id)
+    return await task_explanations.explain(context, task_id)
 
 
 explanations_router = Router("/api/v1", route_handlers=[explain_task], tags=["tasks"])

@@ -38,7 +38,7 @@ from hetuflow_server.placement.rules import placement
 from hetuflow_server.postgres.database import Connection, Database
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.queue.end_decisions import DEADLINE
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.schedules.overlap import store as overlap_store
 from hetuflow_server.tasks.explain import store
 from hetuflow_server.tasks.explain.store import LastEnd, OpenNode, Subject
@@ -61,13 +61,13 @@ class TaskExplanations:
         # Looking at ten thousand agents takes a while; those who ask for that take turns.
         self._turn = asyncio.Lock()
 
-    async def explain(self, principal: Principal, task_id: UUID) -> Explanation:
-        async with self._database.transaction() as connection:
+    async def explain(self, context: RequestContext, task_id: UUID) -> Explanation:
+        async with self._database.transaction(context) as connection:
             found = await store.subject(connection, task_id)
-            if found is None or not principal.sees(found.namespace):
+            if found is None or not context.sees(found.namespace):
                 raise NotFound("There is no such task.", code="task.not_found")
             end = await store.last_end(connection, task_id)
-            said = await self._said(connection, principal, found, end)
+            said = await self._said(connection, context, found, end)
         return Explanation(
             task_id=found.id,
             namespace=found.namespace,
@@ -82,13 +82,13 @@ class TaskExplanations:
         )
 
     async def _said(
-        self, connection: Connection, principal: Principal, found: Subject, end: LastEnd | None
+        self, connection: Connection, context: RequestContext, found: Subject, end: LastEnd | None
     ) -> dict[str, Any]:
         if found.finished_at is not None:
             return await self._finished(connection, found, end)
         match found.instance_status:
             case InstanceStatus.PENDING:
-                return await self._pending(connection, principal, found)
+                return await self._pending(connection, context, found)
             case InstanceStatus.HELD:
                 return await self._held(connection, found)
             case InstanceStatus.RESERVED | InstanceStatus.RUNNING:
@@ -100,10 +100,12 @@ class TaskExplanations:
                 remedy = "Look again; if it stays so: hetuflow doctor --repair."
                 return _stopped_by([Obstacle("no_instance", summary, remedy)])
 
-    async def _pending(self, connection: Connection, principal: Principal, found: Subject) -> dict[str, Any]:
+    async def _pending(
+        self, connection: Connection, context: RequestContext, found: Subject
+    ) -> dict[str, Any]:
         await self._capacity.classes.learn(connection, [_class(found)])
         uses = await self._uses(connection, found)
-        agents = await self._agents(connection, principal, found)
+        agents = await self._agents(connection, context, found)
         place = None if found.target_agent_id is not None else await store.place(connection, found)
         obstacles = obstacles_of_waiting(
             now=found.now,
@@ -128,7 +130,7 @@ class TaskExplanations:
             for use in uses
         ]
 
-    async def _agents(self, connection: Connection, principal: Principal, found: Subject) -> AgentsLooked:
+    async def _agents(self, connection: Connection, context: RequestContext, found: Subject) -> AgentsLooked:
         requirements = self._capacity.classes.of(_class(found)).requirements
         tally = AgentsTally(self._placement, requirements, found.target_agent_id)
         async with self._turn:
@@ -141,7 +143,7 @@ class TaskExplanations:
                 after = page[-1].session.name
                 # Others are served between two pages.
                 await asyncio.sleep(0)
-        sees_all = principal.rights.allows_everywhere(Permission.AGENTS_READ)
+        sees_all = context.principal.rights.allows_everywhere(Permission.AGENTS_READ)
         elsewhere = await store.count_elsewhere(connection, found.namespace) if sees_all else None
         return tally.result(found.due_at, found.now, elsewhere=elsewhere)
 

@@ -11,7 +11,7 @@ from hetuflow_core.resources.tasks import ListedInstance, Task
 from hetuflow_core.states import TaskStatus
 from hetuflow_server.postgres.database import Database, Lane
 from hetuflow_server.postgres.keyset import Total
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.lists import instances_store as instance_store, store
 from hetuflow_server.tasks.lists.store import TaskFilter, TaskListQuery
 
@@ -48,7 +48,7 @@ class TaskLists:
 
     async def page(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: TaskFilter,
         *,
         limit: int,
@@ -57,8 +57,8 @@ class TaskLists:
         oldest_first: bool = False,
     ) -> TaskPage:
         """Return up to `limit` tasks, and where to go on; there may be a next page behind a short one."""
-        wanted = within_reach(principal, wanted)
-        async with self._database.transaction(Lane.WALKING) as connection:
+        wanted = within_reach(context, wanted)
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(
                 scope, wanted, oldest_first=oldest_first, position=place.id if place else None
@@ -76,7 +76,7 @@ class TaskLists:
 
     async def instances(
         self,
-        principal: Principal,
+        context: RequestContext,
         wanted: TaskFilter,
         *,
         agent: str | None,
@@ -86,8 +86,8 @@ class TaskLists:
         oldest_first: bool = False,
     ) -> InstancePage:
         """The same of attempts, those that wait or run and those that have ended."""
-        wanted = replace(wanted, namespaces=principal.reach(wanted.namespace))
-        async with self._database.transaction(Lane.WALKING) as connection:
+        wanted = replace(wanted, namespaces=context.reach(wanted.namespace))
+        async with self._database.transaction(context, lane=Lane.INDEX_ORDER) as connection:
             scope = await store.scope_of(connection, wanted)
             walk = TaskListQuery(
                 scope, wanted, oldest_first=oldest_first, position=place.id if place else None
@@ -106,8 +106,8 @@ class TaskLists:
         return InstancePage(fitting, next_, total)
 
 
-def within_reach(principal: Principal, wanted: TaskFilter) -> TaskFilter:
+def within_reach(context: RequestContext, wanted: TaskFilter) -> TaskFilter:
     """Return the filter as far as the asker may look; refuse a status that there is none of."""
     if wanted.status is not None and wanted.status not in STATUSES:
         raise Invalid(f"There is no task status {wanted.status}: use one of {', '.join(sorted(STATUSES))}.")
-    return replace(wanted, namespaces=principal.reach(wanted.namespace))
+    return replace(wanted, namespaces=context.reach(wanted.namespace))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from http import HTTPStatus
 from typing import Any
 
@@ -20,7 +19,7 @@ from hetuflow_server.http.authorization import needs
 from hetuflow_server.http.credentials import bearer
 from hetuflow_server.http.openapi import problems
 from hetuflow_server.identity.access import Access
-from hetuflow_server.requests.principal import Principal
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.tasks.stream.service import Changed, Opened, Silence, TaskStream, Told
 
 
@@ -33,7 +32,7 @@ from hetuflow_server.tasks.stream.service import Changed, Opened, Silence, TaskS
 async def follow_tasks(
     request: Request[Any, Any, Any],
     name: FromPath[str],
-    principal: NamedDependency[Principal],
+    context: NamedDependency[RequestContext],
     task_stream: NamedDependency[TaskStream],
     access: NamedDependency[Access],
 ) -> ServerSentEvent:
@@ -41,14 +40,14 @@ async def follow_tasks(
 
     Last-Event-ID resumes behind an event for up to nine minutes; after that, `open` says to start over.
     """
-    told = await task_stream.follow(principal, name, request.headers.get("last-event-id"))
+    told = await task_stream.follow(context, name, request.headers.get("last-event-id"))
 
     async def let_in() -> bool:
         """Whether who follows may still do so: a key that was revoked shows nothing more."""
         try:
             rights = await access.rights_now(bearer(request))
-            if rights != principal.rights:
-                replace(principal, rights=rights).require_namespace(name)
+            if rights != context.principal.rights:
+                context.with_rights(rights).require_namespace(name)
         except (Denied, NotFound):
             return False
         return True

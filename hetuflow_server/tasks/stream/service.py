@@ -18,7 +18,8 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.cluster.hints import Hints, namespace_topic
 from hetuflow_server.postgres.database import Database, Lane
-from hetuflow_server.requests.principal import Principal, no_namespace
+from hetuflow_server.requests.context import RequestContext
+from hetuflow_server.requests.principal import no_namespace
 from hetuflow_server.tasks.stream import store
 from hetuflow_server.tasks.stream.store import KEPT, ChangeRow, FollowedNamespace
 
@@ -93,7 +94,7 @@ class Recording:
         self._databases = databases
 
     async def refresh(self) -> int:
-        async with self._databases[0].looking() as connection:
+        async with self._databases[0].batched_reading() as connection:
             followed = await store.followed(connection)
         for database in self._databases:
             database.record_changes(followed)
@@ -106,9 +107,11 @@ class TaskStream:
         self._hints = hints
         self._clock = clock
 
-    async def follow(self, principal: Principal, namespace: str, resume: str | None) -> AsyncIterator[Told]:
+    async def follow(
+        self, context: RequestContext, namespace: str, resume: str | None
+    ) -> AsyncIterator[Told]:
         """Begin to follow; refuse who may not, and what is no position, before anything is told."""
-        principal.require_namespace(namespace)
+        context.require_namespace(namespace)
         position = None if resume is None else Position.parse(resume)
         following = await self._renewed(namespace)
         return self._told(namespace, following, position)
@@ -146,10 +149,10 @@ class TaskStream:
     async def _news(self, following: FollowedNamespace, after: Position) -> AsyncIterator[Changed | Silence]:
         """What has been settled behind a position; at last how far that is, even if there was nothing."""
         place = (after.xid, after.seq)
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.single(lane=Lane.PLANNED) as connection:
             horizon = await store.horizon(connection)
         while True:
-            async with self._database.single(Lane.PLANNED) as connection:
+            async with self._database.single(lane=Lane.PLANNED) as connection:
                 rows = await store.read(connection, following.namespace_id, place, horizon.settled, _BATCH)
             for row in rows:
                 yield _changed(row, horizon.now)
@@ -164,10 +167,10 @@ class TaskStream:
         left = (following.since + _HEARD - following.now).total_seconds()
         if left > 0:
             await asyncio.sleep(left)
-        async with self._database.single(Lane.PLANNED) as connection:
+        async with self._database.single(lane=Lane.PLANNED) as connection:
             first = await store.horizon(connection)
         while not self._hints.closed:
-            async with self._database.single(Lane.PLANNED) as connection:
+            async with self._database.single(lane=Lane.PLANNED) as connection:
                 now = await store.horizon(connection)
             if now.settled >= first.begun:
                 return Position(now.settled - 1, _END_OF_TRANSACTION, now.now)

@@ -17,11 +17,12 @@ from hetuflow_server.agents import actions as agent_actions
 from hetuflow_server.agents.actions import AgentActions
 from hetuflow_server.agents.command_delivery import CommandDelivery
 from hetuflow_server.agents.commands_store import CommandFilter
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from tests.support.queue.claiming_engine import WHO, Engine, engine_on
 from tests.support.queue.fleet import Fleet
 
-STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("eve", Role.ADMIN, "elsewhere"))
 
 
 @dataclass
@@ -30,7 +31,7 @@ class Desk:
     fleet: Fleet
     actions: AgentActions
 
-    async def commands(self, who: Principal = WHO, **wanted: object) -> list[tuple[str, str]]:
+    async def commands(self, who: RequestContext = WHO, **wanted: object) -> list[tuple[str, str]]:
         """(kind, state) of each, the newest first."""
         found, total = await self.actions.list_commands(who, CommandFilter(**wanted), limit=9, cap=9)  # type: ignore[arg-type] # a filter's own
         assert total >= len(found)
@@ -114,7 +115,7 @@ async def test_what_needs_a_process_is_refused_without_one(desk: Desk) -> None:
     (claimed,) = await desk.fleet.poll("a")
     await desk.engine.start(claimed)
     with pytest.raises(Conflict) as refused:
-        await desk.actions.delete(agent)
+        await desk.actions.delete(WHO, agent)
     assert refused.value.code == "agent.holds_work"
     await desk.actions.kick(WHO, agent, lose_running=False)
     for ask in (desk.actions.metrics(WHO, agent), desk.actions.shutdown(WHO, agent, Shutdown())):
@@ -124,7 +125,7 @@ async def test_what_needs_a_process_is_refused_without_one(desk: Desk) -> None:
     await desk.actions.configure(WHO, agent, AgentConfiguration(slots=3))
     assert (await desk.actions.drain(WHO, agent)).status == "draining"
     assert (await desk.actions.resume(WHO, agent)).status == "offline", "nobody is there"
-    await desk.actions.delete(agent)
+    await desk.actions.delete(WHO, agent)
     with pytest.raises(NotFound):
         await desk.actions.agent(WHO, agent)
 

@@ -11,6 +11,7 @@ from hetuflow_core.access.permissions import Permission, Rights
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Denied, Invalid
 from hetuflow_core.resources.apply import ApplyRequest, ApplyResult, FieldChange
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal, PrincipalKind
 from tests.support.queue.engine import WHO, Engine, put_fires
 
@@ -101,7 +102,7 @@ async def test_a_plan_names_only_what_one_may_see(scheduling: Engine) -> None:
     await apply(scheduling, job("hand"), LIMIT, owner=None)
     await apply(scheduling, job("mine"), {**LIMIT, "name": "tool:b"})
     rights = Rights(frozenset({Permission.JOBS_READ}))
-    reader = Principal(uuid4(), PrincipalKind.SYSTEM, "reader", rights)
+    reader = RequestContext.internal(Principal(uuid4(), PrincipalKind.SYSTEM, "reader", rights))
     for prune in (False, True):
         request = ApplyRequest([job("new")], "ci", prune=prune)
         planned = await scheduling.applying.apply_request(reader, request, dry_run=True)
@@ -159,11 +160,11 @@ async def test_bad_owners_are_refused(scheduling: Engine, asked: dict[str, Any],
 async def test_pruning_stays_within_what_one_may_write(scheduling: Engine) -> None:
     await scheduling.applying.apply(WHO, [{"kind": "namespace", "name": "b"}], dry_run=False)
     await apply(scheduling, job("here"), job("there", namespace="b"))
-    editor = Principal.with_role("editor", Role.EDITOR, "default")
+    editor = RequestContext.internal(Principal.with_role("editor", Role.EDITOR, "default"))
     request = ApplyRequest([], "ci", prune=True)
     done = await scheduling.applying.apply_request(editor, request, dry_run=False)
     assert [item.name for item in done.items] == ["here"], "of other namespaces it knows nothing"
-    viewer = Principal.with_role("viewer", Role.VIEWER, "b")
+    viewer = RequestContext.internal(Principal.with_role("viewer", Role.VIEWER, "b"))
     with pytest.raises(Denied):
         await scheduling.applying.apply_request(viewer, request, dry_run=False)
     assert there(scheduling) == {"there"}

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NoReturn
-from uuid import uuid4
 
 import psycopg
 import pytest
 
 from hetuflow_core import ids
+from hetuflow_core.access.roles import Role
 from hetuflow_core.audit_chain import Break, Link, Seal, walked
 from hetuflow_core.errors import Conflict
 from hetuflow_core.resources.limits import LimitRequest
@@ -23,14 +24,15 @@ from hetuflow_server.limits.service import Limits
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.partitions import days_wanted
 from hetuflow_server.postgres.pipeline import Pipeline
-from hetuflow_server.requests.audit_context import AuditContext, opened
+from hetuflow_server.requests.context import RequestContext
+from hetuflow_server.requests.principal import Principal, PrincipalKind
 from tests.support.queue.engine import WHO, Engine
+from tests.support.requests import audited_request
 
 
-def audit_context(*, mutates: bool = True, action: str = "create_limit") -> AuditContext:
-    return AuditContext(
-        datetime.now(UTC), "192.0.2.1", "req-1", mutates, action, "/limits", "key", uuid4(), "ann"
-    )
+def request(*, mutates: bool = True, action: str = "create_limit") -> RequestContext:
+    ann = replace(Principal.with_role("ann", Role.ADMIN), kind=PrincipalKind.KEY)
+    return audited_request(action, ann, mutates=mutates)
 
 
 @pytest.fixture
@@ -66,20 +68,20 @@ async def walk(engine: Engine, after: Seal | None = None) -> Seal | Break:
 async def test_an_entry_is_written_with_its_effect_and_not_without(
     scheduling: Engine, limits: Limits
 ) -> None:
-    with opened(audit_context()):
-        await limits.create(WHO, LimitRequest("tool:a", 1))
-        with pytest.raises(Conflict):
-            await limits.create(WHO, LimitRequest("tool:a", 1))
-    with opened(audit_context(mutates=False)):
-        await limits.limit(WHO, "default", "tool:a")
+    context = request()
+    await limits.create(context, LimitRequest("tool:a", 1))
+    with pytest.raises(Conflict):
+        await limits.create(context, LimitRequest("tool:a", 1))
+    context = request(mutates=False)
+    await limits.limit(context, "default", "tool:a")
     (entry,) = entries(scheduling)
     shown = [entry[key] for key in ("actor_kind", "actor", "source", "action", "outcome", "request_id")]
     assert shown == ["key", "ann", "192.0.2.1", "create_limit", "done", "req-1"]
     assert [entry[key] for key in ("target_kind", "target", "namespace")] == ["limit", "tool:a", "default"]
     assert entry["before"] is None
     assert entry["after"] is not None
-    with opened(audit_context(action="change_limit")):
-        await limits.change(WHO, "default", "tool:a", 2)
+    context = request(action="change_limit")
+    await limits.change(context, "default", "tool:a", 2)
     changed = entries(scheduling)[1]
     assert changed["before"] == entry["after"] != changed["after"]
 
@@ -91,14 +93,14 @@ async def test_outside_of_requests_nothing_is_written(scheduling: Engine, limits
 
 async def test_whatever_a_request_writes_leaves_an_entry(scheduling: Engine) -> None:
     """Also where nobody has thought of it."""
-    with opened(audit_context(action="forgotten")):
-        async with scheduling.database.transaction() as connection:
-            await connection.execute("UPDATE sched_namespace SET weight = 7 WHERE name = 'default'")
-        async with scheduling.database.transaction() as connection:
-            await connection.execute("SELECT weight FROM sched_namespace")
-        async with scheduling.database.transaction() as connection:
-            await connection.execute("UPDATE sched_namespace SET weight = 8 WHERE name = 'default'")
-            await connection.rollback()
+    context = request(action="forgotten")
+    async with scheduling.database.transaction(context) as connection:
+        await connection.execute("UPDATE sched_namespace SET weight = 7 WHERE name = 'default'")
+    async with scheduling.database.transaction(context) as connection:
+        await connection.execute("SELECT weight FROM sched_namespace")
+    async with scheduling.database.transaction(context) as connection:
+        await connection.execute("UPDATE sched_namespace SET weight = 8 WHERE name = 'default'")
+        await connection.rollback()
     (entry,) = entries(scheduling)
     assert (entry["action"], entry["target_kind"], entry["target"]) == ("forgotten", "request", "/limits")
 
@@ -114,8 +116,8 @@ async def test_the_entry_goes_with_the_last_statement_and_its_commit(
         trips += 1
         return await exchange(self)
 
-    async def write(name: str, *, last: bool) -> None:
-        async with scheduling.database.transaction() as connection:
+    async def write(context: RequestContext, name: str, *, last: bool) -> None:
+        async with scheduling.database.transaction(context) as connection:
             await connection.execute(
                 "INSERT INTO sched_limit (namespace_id, scope, max, named) VALUES (1, %(name)s, 1, true)",
                 {"name": name},
@@ -123,21 +125,22 @@ async def test_the_entry_goes_with_the_last_statement_and_its_commit(
             )
 
     monkeypatch.setattr(Pipeline, "exchange", counted)
-    with opened(audit_context()):
-        # Often enough for both statements to be prepared, in the same exchange and one after the other.
-        for number in range(4):
-            await write(f"tool:{number}", last=True)
-        assert trips == 4
-        await write("tool:5", last=False)
-        assert trips == 6
-        with pytest.raises(psycopg.errors.UniqueViolation):
-            await write("tool:5", last=True)
+    context = request()
+    # Often enough for both statements to be prepared, in the same exchange and one after the other.
+    for number in range(4):
+        await write(context, f"tool:{number}", last=True)
+    assert trips == 4
+    await write(context, "tool:5", last=False)
+    assert trips == 6
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        await write(context, "tool:5", last=True)
     assert [entry["target"] for entry in entries(scheduling)] == ["/limits"] * 5
 
 
 async def test_without_its_entry_nothing_is_done(scheduling: Engine) -> None:
-    with opened(audit_context(action="\x00")), pytest.raises(psycopg.DataError):
-        async with scheduling.database.transaction() as connection:
+    context = request(action="\x00")
+    with pytest.raises(psycopg.DataError):
+        async with scheduling.database.transaction(context) as connection:
             await connection.execute(
                 "INSERT INTO sched_limit (namespace_id, scope, max, named) VALUES (1, 'tool:a', 1, true)",
                 last=True,
@@ -152,16 +155,16 @@ async def test_a_look_within_a_request_is_one_round_trip_and_leaves_no_entry(
     scheduling: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said: list[bytes] = []
-    say = Pipeline.say
+    send = Pipeline.send
 
     def noted(self: Pipeline, command: bytes, *arguments: Any, **options: Any) -> int:
         said.append(command)
-        return say(self, command, *arguments, **options)
+        return send(self, command, *arguments, **options)
 
-    monkeypatch.setattr(Pipeline, "say", noted)
-    with opened(audit_context()):
-        async with scheduling.database.reading() as connection:
-            await connection.execute("SELECT 1")
+    monkeypatch.setattr(Pipeline, "send", noted)
+    context = request()
+    async with scheduling.database.reading(context) as connection:
+        await connection.execute("SELECT 1")
     assert said[-1] == b"SELECT 1"
     assert b"BEGIN" not in said
     assert entries(scheduling) == []
@@ -177,9 +180,9 @@ async def test_entries_are_sealed_in_the_order_of_their_commits(scheduling: Engi
             "VALUES (%s, 'key', 'late', 'x', 'done')",
             [old],
         )
-        with opened(audit_context()):
-            for number in range(3):
-                await limits.create(WHO, LimitRequest(f"tool:{number}", 1))
+        context = request()
+        for number in range(3):
+            await limits.create(context, LimitRequest(f"tool:{number}", 1))
         assert await sealer.run_once() == 3
         late.commit()
     assert await sealer.run_once() == 1
@@ -199,16 +202,16 @@ async def test_with_nothing_to_seal_a_round_only_looks(scheduling: Engine, limit
 
     await sealed_limits(scheduling, limits, 2)
     assert await AuditSealer(scheduling.database, Refused()).run_once() == 0
-    with opened(audit_context()):
-        await limits.create(WHO, LimitRequest("tool:new", 1))
+    context = request()
+    await limits.create(context, LimitRequest("tool:new", 1))
     with pytest.raises(AssertionError, match="nothing was"):
         await AuditSealer(scheduling.database, Refused()).run_once()
 
 
 async def sealed_limits(engine: Engine, limits: Limits, count: int) -> None:
-    with opened(audit_context()):
-        for number in range(count):
-            await limits.create(WHO, LimitRequest(f"tool:{number}", 1))
+    context = request()
+    for number in range(count):
+        await limits.create(context, LimitRequest(f"tool:{number}", 1))
     assert await AuditSealer(engine.database, engine.database).run_once() == count
 
 
@@ -236,12 +239,12 @@ async def test_the_database_refuses_to_change_it_and_the_chain_shows_who_does_an
 async def test_denials_are_bounded_and_counted(scheduling: Engine) -> None:
     denials = Denials(scheduling.database, SystemClock())
     for _ in range(25):
-        await denials.note(audit_context(), 403)
+        await denials.note(request().audit, 403)
     written = entries(scheduling)
     assert 20 <= len(written) <= 25  # a minute may have passed in between
     assert {row["outcome"] for row in written} == {"denied"}
     assert written[0]["detail"] == {"status": 403}
-    elsewhere = audit_context()
+    elsewhere = request().audit
     elsewhere.source = "192.0.2.2"
     await denials.note(elsewhere, 401)
     assert [row["source"] for row in entries(scheduling)][-1] == "192.0.2.2"

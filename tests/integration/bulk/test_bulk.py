@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,13 +20,14 @@ from hetuflow_server.bulk import service as bulk_service
 from hetuflow_server.bulk.service import Tally, in_batches
 from hetuflow_server.bulk.switches import BulkSwitches
 from hetuflow_server.bulk.tasks import BulkTasks, Selected
-from hetuflow_server.requests.audit_context import AuditContext, opened
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.idempotency import IdempotentRequest, IdempotentRequests, KeyedRequest
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists.store import TaskFilter
 from tests.support.queue.engine import WHO, Engine, put_fires
+from tests.support.requests import audited_request
 
-STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("eve", Role.ADMIN, "elsewhere"))
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ async def test_nothing_and_what_cannot_be_is_refused(scheduling: Engine, tasks: 
     with pytest.raises(NotFound, match="no namespace default"):
         await tasks.cancel(STRANGER, select(namespace="default"))
     everything = Selected(TaskFilter(), everything=True, dry_run=False, position=None)
-    who = STRANGER.needing(Permission.TASKS_RUN)
+    who = RequestContext.internal(STRANGER.principal.needing(Permission.TASKS_RUN))
     assert counts((await tasks.cancel(who, everything))[0]) == (0, 0, 0, 0)
     assert status_of(scheduling, ours[0]) == "pending"
     assert counts((await tasks.cancel(WHO, everything))[0]) == (1, 1, 0, 0)
@@ -132,18 +132,15 @@ async def test_nothing_and_what_cannot_be_is_refused(scheduling: Engine, tasks: 
 
 async def test_under_a_key_it_is_one_batch_and_one_transaction(scheduling: Engine, tasks: BulkTasks) -> None:
     ours = await made(scheduling, 4)
-    audit_context = AuditContext(
-        datetime.now(UTC), None, "req-1", mutates=True, action="cancel_tasks", target="/tasks"
+    context = audited_request("cancel_tasks", target="/tasks")
+    idempotent_request = await IdempotentRequests(scheduling.database, ["k" * 32]).begin(
+        context, KeyedRequest("k", [b"POST"])
     )
-    with opened(audit_context):
-        idempotent_request = await IdempotentRequests(scheduling.database, ["k" * 32]).begin(
-            WHO, KeyedRequest("k", [b"POST"]), audit_context
-        )
-        assert isinstance(idempotent_request, IdempotentRequest)
-        result, position = await tasks.cancel(WHO, select(job="job"))
-        assert (result.changed, position is not None) == (2, True)
-        assert {status_of(scheduling, one) for one in ours} == {"pending"}
-        await idempotent_request.keep(200, [], b"{}")
+    assert isinstance(idempotent_request, IdempotentRequest)
+    result, position = await tasks.cancel(context, select(job="job"))
+    assert (result.changed, position is not None) == (2, True)
+    assert {status_of(scheduling, one) for one in ours} == {"pending"}
+    await idempotent_request.keep(200, [], b"{}")
     assert [status_of(scheduling, one) for one in ours].count("cancelled") == 2
     assert len(scheduling.all("SELECT * FROM sched_audit WHERE target_kind = 'task'")) == 2
 

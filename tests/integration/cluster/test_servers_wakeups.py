@@ -25,6 +25,7 @@ from hetuflow_server.cluster.relay import Relay
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.queue import dispatcher as dispatching_module
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import ServerSettings
 from tests.support.waiting import wait_until_async
@@ -85,7 +86,7 @@ class Agent:
         return await self.gateway.polls.poll(self.credential, m.Poll(self.session_id, uuid4(), free, wait_ms))
 
 
-ADMIN = Principal.with_role("tester", Role.ADMIN)
+ADMIN = RequestContext.internal(Principal.with_role("tester", Role.ADMIN))
 
 
 @pytest.fixture

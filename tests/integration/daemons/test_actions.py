@@ -13,11 +13,12 @@ from hetuflow_core.resources.daemons import DaemonDetail
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import DAEMONS, Topic
 from hetuflow_server.daemons.actions import DaemonActions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from tests.support.daemons import Kept
 from tests.support.queue.engine import WHO, Engine
 
-STRANGER = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "elsewhere"))
 
 
 class Steered(Kept):

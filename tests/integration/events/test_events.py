@@ -24,13 +24,15 @@ from hetuflow_server.events.store import EventFilter, NewEvent
 from hetuflow_server.postgres import partitions
 from hetuflow_server.postgres.database import Database
 from hetuflow_server.postgres.keyset import Total
-from hetuflow_server.postgres.partitions import EVENTS, GaveWay, Partitions
+from hetuflow_server.postgres.partitions import GaveWay, Partitions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.upkeep.loop import Upkeep
+from hetuflow_server.upkeep.partitions_store import EVENTS
 from tests.support.queue.engine import WHO, Engine
 from tests.support.waiting import wait_until_async, waits_for_lock
 
-CONFINED = Principal.with_role("confined", Role.OPERATOR, "other")
+CONFINED = RequestContext.internal(Principal.with_role("confined", Role.OPERATOR, "other"))
 EMIT = "SELECT hetuflow_emit(%s, %s, %s, %s)"
 
 
@@ -43,8 +45,8 @@ async def emit(events: Events, name: str = "e", payload: Any = None, **more: Any
     return (await events.emit(WHO, EventRequest(name, payload, **more))).event.id
 
 
-async def listed(events: Events, principal: Principal = WHO, **wanted: Any) -> list[UUID]:
-    reached = principal.reach(wanted.pop("namespace", None))
+async def listed(events: Events, context: RequestContext = WHO, **wanted: Any) -> list[UUID]:
+    reached = context.reach(wanted.pop("namespace", None))
     page = await events.list_events(EventFilter(reached, **wanted), before=None, limit=50, cap=100)
     return [event.id for event in page.items]
 
@@ -138,7 +140,9 @@ async def test_namespaces_keep_to_themselves(scheduling: Engine, events: Events)
             await call(CONFINED, ours)
     viewer = Principal.with_role("viewer", Role.VIEWER)
     with pytest.raises(Denied):
-        await events.emit(viewer.needing(Permission.EVENTS_EMIT), EventRequest("e", {}))
+        await events.emit(
+            RequestContext.internal(viewer.needing(Permission.EVENTS_EMIT)), EventRequest("e", {})
+        )
 
 
 async def test_the_task_that_emits_must_be_one_of_the_namespace(scheduling: Engine, events: Events) -> None:
@@ -188,7 +192,7 @@ async def test_others_record_in_transactions_of_their_own(scheduling: Engine, ev
         assert await events.record(connection, new) == (id_, False)
     woken: list[None] = []
     events.when_recorded(lambda: woken.append(None))
-    events.announce()
+    events.announce(WHO)
     assert woken == [None]
     assert (await events.event(WHO, id_)).source == "webhook"
 

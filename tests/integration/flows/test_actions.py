@@ -16,12 +16,13 @@ from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.flows.actions import FlowActions, NodeAction
 from hetuflow_server.flows.repair import FlowRepair
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from tests.support.flows import Flows, work
 from tests.support.queue.engine import WHO, Engine, owning
 
 FAILED = InstanceStatus.FAILED
-EVE = Principal.with_role("eve", Role.VIEWER)
+EVE = RequestContext.internal(Principal.with_role("eve", Role.VIEWER))
 
 
 class Desk:
@@ -61,7 +62,7 @@ def approval(name: str, *needs: str, **keys: object) -> dict[str, object]:
 
 async def test_an_approval_is_for_those_it_names(desk: Desk) -> None:
     run = await desk.flows.start(approval("ask", approvers=["eve", "role:admin"]), work("go", "ask"))
-    bob = Principal.with_role("bob", Role.OPERATOR)
+    bob = RequestContext.internal(Principal.with_role("bob", Role.OPERATOR))
     with pytest.raises(Denied, match="eve, role:admin"):
         await desk.control.decide(bob, run, "ask", NodeAction.APPROVE, None)
     with pytest.raises(Conflict, match="needs no approval"):

@@ -23,12 +23,13 @@ from hetuflow_server.jobs import store as job_store
 from hetuflow_server.postgres import keyset
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.queue import live_transitions, tasks_store as task_store
 from hetuflow_server.requests import idempotency_store
 from hetuflow_server.requests.idempotency_store import KeptAnswer
 from hetuflow_server.tasks.lists import instances_store, store as task_list_store
 from hetuflow_server.tasks.stream import store as task_stream_store
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 from hetuflow_server.webhooks import store as webhook_store
 from tests.support.postgres.explained_connection import Explaining
 
@@ -194,7 +195,7 @@ async def test_lists_read_as_much_as_they_show(database: Database, fresh_databas
             (few,) = cursor.fetchone() or (None,)
             cursor.execute(_HAPPENED, {"few": few, "hook": uuid4()})
         driver.execute("ANALYZE")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         for what, (ask, most) in lists().items():
             explaining = Explaining(driver, "sched_", strict=False)

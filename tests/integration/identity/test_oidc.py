@@ -21,13 +21,14 @@ from hetuflow_server.identity.oidc.logins import ClaimNames, OidcLogins
 from hetuflow_server.identity.oidc.provider import Client, OidcProvider
 from hetuflow_server.identity.request_rates import RequestRates
 from hetuflow_server.identity.verifiers import OidcTokens
-from tests.support.identity.identities import PASSWORD, ROOT, SOURCE, Identities, make_user
+from tests.support.identity.identities import ANONYMOUS, PASSWORD, ROOT, SOURCE, Identities, make_user
 from tests.support.identity.identity_provider import (
     CLIENT_ID,
     CLIENT_SECRET,
     IdentityProvider,
     identity_provider,
 )
+from tests.support.requests import audited_request
 
 CALLBACK = "http://127.0.0.1:1/api/v1/auth/oidc/callback"
 CLAIMED = ClaimNames(
@@ -60,7 +61,7 @@ def logins(here: Identities, provider: OidcProvider) -> OidcLogins:
 
 async def through_the_browser(logins: OidcLogins, redirect: str | None = None) -> tuple[str, str]:
     """Return the code and the state that the provider sends the browser back with."""
-    begun = await logins.begin(redirect, s256(VERIFIER) if redirect else None)
+    begun = await logins.begin(ANONYMOUS, redirect, s256(VERIFIER) if redirect else None)
     async with httpx.AsyncClient() as browser:
         sent = await browser.get(begun.url)
     assert sent.status_code == 302
@@ -73,33 +74,40 @@ async def test_groups_become_roles_anew_at_every_login(
     here: Identities, logins: OidcLogins, elsewhere: IdentityProvider
 ) -> None:
     elsewhere.claims["groups"] = ["staff", "team-a", "unknown"]
-    answer = (await logins.finish(*await through_the_browser(logins), SOURCE)).answer
+    answer = (await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)).answer
     assert answer is not None
     ann = await here.principal(answer.access_token)
     assert (ann.name, ann.rights.allows(Permission.JOBS_WRITE, "a")) == ("ann", True)
     assert not ann.rights.allows(Permission.JOBS_WRITE, "b")
     assert ann.rights.allows(Permission.JOBS_READ, "b")
-    shown = await here.users.user("ann")
+    shown = await here.users.user(ROOT, "ann")
     assert (shown.issuer, shown.subject, shown.has_password) == (elsewhere.issuer, "sub-1", False)
     elsewhere.claims["groups"] = ["staff"]
-    await logins.finish(*await through_the_browser(logins), SOURCE)
+    await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     assert not (await here.principal(answer.access_token)).rights.allows(Permission.JOBS_WRITE, "a")
 
 
 async def test_a_command_gets_its_tokens_through_the_browser(here: Identities, logins: OidcLogins) -> None:
-    finished = await logins.finish(*await through_the_browser(logins, "http://127.0.0.1:4711/done"), SOURCE)
+    finished = await logins.finish(
+        ANONYMOUS, *await through_the_browser(logins, "http://127.0.0.1:4711/done"), SOURCE
+    )
     assert finished.answer is None
     assert finished.url is not None
     assert finished.url.startswith("http://127.0.0.1:4711/done?code=")
     code = parse_qs(urlsplit(finished.url).query)["code"][0]
     with pytest.raises(Unauthenticated):
-        await logins.exchange(code, "w" * 43, SOURCE)
-    finished = await logins.finish(*await through_the_browser(logins, "http://127.0.0.1:4711/done"), SOURCE)
+        await logins.exchange(ANONYMOUS, code, "w" * 43, SOURCE)
+    finished = await logins.finish(
+        ANONYMOUS, *await through_the_browser(logins, "http://127.0.0.1:4711/done"), SOURCE
+    )
     code = parse_qs(urlsplit(finished.url or "").query)["code"][0]
-    answer = await logins.exchange(code, VERIFIER, SOURCE)
+    answer = await logins.exchange(audited_request("exchange_oidc_code"), code, VERIFIER, SOURCE)
     assert (await here.principal(answer.access_token)).name == "ann"
+    with psycopg.connect(here.url) as connection:
+        rows = connection.execute("SELECT action, actor_kind, actor, target_kind FROM sched_audit").fetchall()
+    assert rows == [("exchange_oidc_code", "user", "ann", "session")]
     with pytest.raises(Unauthenticated):
-        await logins.exchange(code, VERIFIER, SOURCE)
+        await logins.exchange(ANONYMOUS, code, VERIFIER, SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -108,23 +116,23 @@ async def test_a_command_gets_its_tokens_through_the_browser(here: Identities, l
 )
 async def test_codes_are_handed_to_this_machine_only(logins: OidcLogins, redirect: str) -> None:
     with pytest.raises(Invalid):
-        await logins.begin(redirect, s256(VERIFIER))
+        await logins.begin(ANONYMOUS, redirect, s256(VERIFIER))
     with pytest.raises(Invalid, match="challenge"):
-        await logins.begin("http://127.0.0.1:4711/", None)
+        await logins.begin(ANONYMOUS, "http://127.0.0.1:4711/", None)
 
 
 async def test_a_state_is_good_once_and_for_a_while(here: Identities, logins: OidcLogins) -> None:
     code, state = await through_the_browser(logins)
     with pytest.raises(Unauthenticated):
-        await logins.finish(code, "another", SOURCE)
-    await logins.finish(code, state, SOURCE)
+        await logins.finish(ANONYMOUS, code, "another", SOURCE)
+    await logins.finish(ANONYMOUS, code, state, SOURCE)
     with pytest.raises(Unauthenticated):
-        await logins.finish(code, state, SOURCE)
+        await logins.finish(ANONYMOUS, code, state, SOURCE)
     code, state = await through_the_browser(logins)
     with psycopg.connect(here.url) as connection:
         connection.execute("UPDATE sched_oidc_login SET expires_at = now() - interval '1 second'")
     with pytest.raises(Unauthenticated):
-        await logins.finish(code, state, SOURCE)
+        await logins.finish(ANONYMOUS, code, state, SOURCE)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +151,7 @@ async def test_wrong_tokens_let_nobody_in(
 ) -> None:
     elsewhere.wrong = wrong
     with pytest.raises(Unauthenticated) as caught:
-        await logins.finish(*await through_the_browser(logins), SOURCE)
+        await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     assert caught.value.code == "oidc.refused"
     assert (await here.users.list_users(after=None, limit=5, cap=5))[1] == 0
 
@@ -151,15 +159,15 @@ async def test_wrong_tokens_let_nobody_in(
 async def test_new_keys_of_the_provider_are_asked_for(
     logins: OidcLogins, elsewhere: IdentityProvider, provider: OidcProvider
 ) -> None:
-    await logins.finish(*await through_the_browser(logins), SOURCE)
+    await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     elsewhere.change_keys()
     clock = provider._clock
     assert isinstance(clock, ManualClock)
     # Somebody with a made-up key shall not make us ask for keys all the time.
     with pytest.raises(Unauthenticated):
-        await logins.finish(*await through_the_browser(logins), SOURCE)
+        await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     clock.advance(11)
-    await logins.finish(*await through_the_browser(logins), SOURCE)
+    await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     assert sum(asked.path == "/jwks" for asked in elsewhere.web.asked) == 2
 
 
@@ -168,17 +176,17 @@ async def test_who_has_no_role_is_disabled_or_has_a_taken_name_is_not_let_in(
 ) -> None:
     await make_user(here, "ann", Role.ADMIN)
     with pytest.raises(Conflict, match="already"):
-        await logins.finish(*await through_the_browser(logins), SOURCE)
+        await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     elsewhere.claims = {"preferred_username": "Bob B.", "groups": ["strangers"]}
     with pytest.raises(Denied, match="None of your groups"):
-        await logins.finish(*await through_the_browser(logins), SOURCE)
+        await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     elsewhere.claims["groups"] = ["staff"]
-    await logins.finish(*await through_the_browser(logins), SOURCE)
+    await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     await here.users.set_disabled(ROOT, "bob-b.", disabled=True)
     with pytest.raises(Unauthenticated):
-        await logins.finish(*await through_the_browser(logins), SOURCE)
+        await logins.finish(ANONYMOUS, *await through_the_browser(logins), SOURCE)
     with pytest.raises(Unauthenticated):
-        await here.logins.log_in("bob-b.", PASSWORD, SOURCE)
+        await here.logins.log_in(ANONYMOUS, "bob-b.", PASSWORD, SOURCE)
 
 
 async def test_a_provider_that_is_away_or_not_set_up(here: Identities, elsewhere: IdentityProvider) -> None:
@@ -186,10 +194,10 @@ async def test_a_provider_that_is_away_or_not_set_up(here: Identities, elsewhere
     lost = OidcProvider(client, here.clock)
     await lost.start()
     with pytest.raises((ServerUnreachable, Unauthenticated)):
-        await OidcLogins(here.database, lost, CLAIMED, here.logins, here.clock).begin(None, None)
+        await OidcLogins(here.database, lost, CLAIMED, here.logins, here.clock).begin(ANONYMOUS, None, None)
     await lost.stop()
     with pytest.raises(NotFound) as caught:
-        await OidcLogins(here.database, None, CLAIMED, here.logins, here.clock).begin(None, None)
+        await OidcLogins(here.database, None, CLAIMED, here.logins, here.clock).begin(ANONYMOUS, None, None)
     assert caught.value.code == "oidc.off"
 
 
@@ -217,7 +225,7 @@ async def test_tokens_of_the_provider_open_the_api_and_the_gateway(
     assert again.token_id == agent.token_id
     (listed,), _ = await here.tokens.list_tokens(before=None, limit=5, cap=5)
     assert (listed.id, listed.namespaces, listed.created_by) == (agent.token_id, ["a"], "oidc")
-    await here.tokens.revoke(agent.token_id)
+    await here.tokens.revoke(ROOT, agent.token_id)
     here.clock.advance(6)
     with pytest.raises(Unauthenticated):
         await access.agent(elsewhere.token("hetuflow-api"))

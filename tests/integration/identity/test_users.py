@@ -14,7 +14,8 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Denied, Invalid, NotFound, TooMany, Unauthenticated
 from hetuflow_core.resources.identity import AgentTokenRequest, ApiKeyRequest, GrantRequest, UserRequest
 from hetuflow_server.identity.keys.api_keys_store import KeyFilter
-from tests.support.identity.identities import PASSWORD, ROOT, SOURCE, Identities, log_in, make_user
+from hetuflow_server.requests.context import RequestContext
+from tests.support.identity.identities import ANONYMOUS, PASSWORD, ROOT, SOURCE, Identities, log_in, make_user
 
 
 async def test_a_user_is_made_granted_and_deleted(here: Identities) -> None:
@@ -22,19 +23,19 @@ async def test_a_user_is_made_granted_and_deleted(here: Identities) -> None:
     with pytest.raises(Conflict, match="already"):
         await make_user(here, "ann")
     await here.users.grant(ROOT, "ann", GrantRequest(Role.OPERATOR, "a", ["secrets.use"], ["logs.read"]))
-    ann = await log_in(here, "ann")
+    ann = (await log_in(here, "ann")).principal
     assert ann.rights.allows(Permission.TASKS_RUN, "a")
     assert ann.rights.allows(Permission.SECRETS_USE, "a")
     assert not ann.rights.allows(Permission.LOGS_READ, "a")
     assert not ann.sees("b")
     assert (ann.name, ann.kind.value, ann.source) == ("ann", "user", SOURCE)
     await here.users.revoke(ROOT, "ann", "a")
-    assert (await here.users.user("ann")).grants == []
+    assert (await here.users.user(ROOT, "ann")).grants == []
     with pytest.raises(NotFound, match="granted nothing"):
         await here.users.revoke(ROOT, "ann", "a")
     await here.users.delete(ROOT, "ann")
     with pytest.raises(NotFound):
-        await here.users.user("ann")
+        await here.users.user(ROOT, "ann")
     found, total = await here.users.list_users(after=None, limit=10, cap=10)
     assert (found, total) == ([], 0)
 
@@ -102,7 +103,7 @@ async def test_the_last_admin_stays(here: Identities) -> None:
         with pytest.raises(Conflict) as caught:
             await attempt()
         assert caught.value.code == "user.last_admin"
-    boss = await here.users.user("boss")
+    boss = await here.users.user(ROOT, "boss")
     assert (boss.disabled, [grant.role for grant in boss.grants]) == (False, [Role.ADMIN])
     await make_user(here, "second", Role.ADMIN)
     await here.users.delete(ROOT, "boss")
@@ -129,7 +130,7 @@ async def test_a_key_never_exceeds_its_owner_also_later(here: Identities) -> Non
         await here.keys.create(ann, ApiKeyRequest("too much", Role.ADMIN))
     made = await here.keys.create(ann, ApiKeyRequest("ci", Role.EDITOR))
     key = await here.principal(made.key)
-    assert (key.kind.value, key.name, key.user_id) == ("key", "ci", ann.id)
+    assert (key.kind.value, key.name, key.user_id) == ("key", "ci", ann.principal.id)
     assert key.rights.allows(Permission.JOBS_WRITE, "b")
     await here.users.grant(ROOT, "ann", GrantRequest(Role.VIEWER, "a"))
     await here.users.revoke(ROOT, "ann", None)
@@ -150,7 +151,7 @@ async def test_a_key_never_exceeds_its_owner_also_later(here: Identities) -> Non
 async def test_withheld_in_one_namespace_only(here: Identities) -> None:
     await make_user(here, "ann", Role.VIEWER)
     await here.users.grant(ROOT, "ann", GrantRequest(Role.VIEWER, "a", [], ["logs.read"]))
-    ann = (await log_in(here, "ann")).needing(Permission.LOGS_READ)
+    ann = (await log_in(here, "ann")).principal.needing(Permission.LOGS_READ)
     assert ann.reach() == ["b", "default"]
     with pytest.raises(Denied):
         ann.sees("a")
@@ -219,14 +220,15 @@ async def test_a_weak_key_does_not_rotate_a_strong_one(here: Identities) -> None
     ann = await log_in(here, "ann")
     strong = await here.keys.create(ann, ApiKeyRequest("strong", Role.EDITOR))
     weak = await here.keys.create(ann, ApiKeyRequest("weak", Role.VIEWER))
+    holder = RequestContext.internal(await here.principal(weak.key))
     with pytest.raises(Denied, match="more than they may do"):
-        await here.keys.rotate(await here.principal(weak.key), strong.id, "0s")
+        await here.keys.rotate(holder, strong.id, "0s")
     assert (await here.keys.rotate(ann, strong.id, "0s")).role is Role.EDITOR
 
 
 async def test_only_digests_are_kept(here: Identities) -> None:
     await make_user(here, "ann", Role.VIEWER)
-    answer = await here.logins.log_in("ann", PASSWORD, SOURCE)
+    answer = await here.logins.log_in(ANONYMOUS, "ann", PASSWORD, SOURCE)
     key = await here.keys.create(ROOT, ApiKeyRequest("k"))
     token = await here.tokens.create(ROOT, AgentTokenRequest("t", ["a"]))
     with psycopg.connect(here.url) as connection:
@@ -252,7 +254,7 @@ async def test_tokens_of_agents_are_listed_and_revoked(here: Identities) -> None
     )
     with pytest.raises(Unauthenticated):
         await here.principal(made.token)
-    assert (await here.tokens.revoke(made.id)).state == "revoked"
+    assert (await here.tokens.revoke(ROOT, made.id)).state == "revoked"
     here.clock.advance(6)
     with pytest.raises(Unauthenticated):
         await here.access.agent(made.token)

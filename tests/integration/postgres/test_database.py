@@ -106,7 +106,7 @@ async def test_what_raises_is_rolled_back_and_what_is_single_stays(database: Dat
 async def test_a_connection_ends_with_its_transaction(database: Database) -> None:
     async with database.transaction() as connection:
         pass
-    with pytest.raises(RuntimeError, match="over"):
+    with pytest.raises(RuntimeError, match="has ended"):
         await connection.execute("SELECT 1")
 
 
@@ -131,11 +131,18 @@ async def test_a_session_serves_the_lane_it_is_borrowed_for(
     # What the operator chose is kept wherever nothing may be forgotten.
     expected = {
         Lane.PLANNED: ("force_generic_plan", "local"),
-        Lane.FORGETFUL: ("force_generic_plan", "off"),
+        Lane.ASYNC_COMMIT: ("force_generic_plan", "off"),
         Lane.ORDINARY: ("auto", "local"),
     }
-    for lane in (Lane.PLANNED, Lane.ORDINARY, Lane.FORGETFUL, Lane.PLANNED, Lane.FORGETFUL, Lane.ORDINARY):
-        opened = database.single(lane) if single else database.transaction(lane)
+    for lane in (
+        Lane.PLANNED,
+        Lane.ORDINARY,
+        Lane.ASYNC_COMMIT,
+        Lane.PLANNED,
+        Lane.ASYNC_COMMIT,
+        Lane.ORDINARY,
+    ):
+        opened = database.single(lane=lane) if single else database.transaction(lane=lane)
         async with opened as connection:
             assert await _settings(connection) == expected[lane]
 
@@ -212,7 +219,7 @@ async def test_the_last_statement_of_a_transaction_commits_it_or_all_is_undone(d
         assert made.scalar_one() == 1
         async with database.transaction() as other:
             assert (await other.execute(f"SELECT n FROM {table}")).scalars() == [1]
-        with pytest.raises(RuntimeError, match="over"):
+        with pytest.raises(RuntimeError, match="has ended"):
             await connection.execute("SELECT 1")
 
     async def fail_at_the_end() -> None:
@@ -324,18 +331,18 @@ async def test_a_session_is_switched_to_another_lane_only_if_none_of_it_is_left_
     )
 
     async def backend(lane: Lane) -> int:
-        async with database.single(lane) as connection:
+        async with database.single(lane=lane) as connection:
             return int((await connection.execute(_BACKEND)).scalar_one())
 
     async with database.single(), database.single(), database.single():
         pass  # there are three now
     ordinary = await backend(Lane.ORDINARY)
-    walking = await backend(Lane.WALKING)
+    walking = await backend(Lane.INDEX_ORDER)
     planned = await backend(Lane.PLANNED)
     assert len({ordinary, walking, planned}) == 3
     for _ in range(3):
         assert await backend(Lane.ORDINARY) == ordinary
-        assert await backend(Lane.WALKING) == walking
+        assert await backend(Lane.INDEX_ORDER) == walking
         assert await backend(Lane.PLANNED) == planned
     await database.stop()
 

@@ -16,7 +16,10 @@ from hetuflow_core.runtime.clock import ManualClock
 from hetuflow_server.audit.partitions_store import AUDIT
 from hetuflow_server.postgres import partitions as module
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import (
+from hetuflow_server.postgres.partitions import GaveWay, Partitions, days_expired, days_wanted
+from hetuflow_server.upkeep import expiry_store
+from hetuflow_server.upkeep.loop import Upkeep
+from hetuflow_server.upkeep.partitions_store import (
     ARTIFACT_CHUNKS,
     ARTIFACTS,
     EVENT_EFFECTS,
@@ -27,13 +30,7 @@ from hetuflow_server.postgres.partitions import (
     LOG_CHUNKS,
     LOG_LENGTHS,
     TASKS,
-    GaveWay,
-    Partitions,
-    days_expired,
-    days_wanted,
 )
-from hetuflow_server.upkeep import expiry_store
-from hetuflow_server.upkeep.loop import Upkeep
 from tests.support.postgres.rows import insert, instance_row, task_row
 
 NOW = datetime(2026, 3, 20, 9, 30, tzinfo=UTC)

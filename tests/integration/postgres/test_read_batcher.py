@@ -37,7 +37,7 @@ async def database(database_url: str) -> AsyncIterator[Database]:
 
 
 async def look(database: Database, statement: str, **parameters: Any) -> Any:
-    async with database.looking() as connection:
+    async with database.batched_reading() as connection:
         return (await connection.execute(statement, parameters)).one()
 
 
@@ -116,9 +116,9 @@ async def test_a_database_that_is_not_there_is_told_to_all() -> None:
 
 
 async def test_a_look_that_is_over_asks_nothing(database: Database) -> None:
-    async with database.looking() as connection:
+    async with database.batched_reading() as connection:
         pass
-    with pytest.raises(RuntimeError, match="over"):
+    with pytest.raises(RuntimeError, match="has ended"):
         await connection.execute("SELECT 1")
 
 
@@ -162,7 +162,7 @@ async def test_a_look_that_was_planned_while_there_was_nothing_passes_a_backlog_
     execute = f"EXECUTE look ({', '.join(values)})" if values else "EXECUTE look"
     with psycopg.connect(fresh_database_url, autocommit=True, prepare_threshold=None) as connection:
         connection.execute("ANALYZE")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             connection.execute(command)
         connection.execute(f"PREPARE look AS {numbered}".encode())
         connection.execute(execute.encode())

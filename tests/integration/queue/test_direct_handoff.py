@@ -18,9 +18,9 @@ from hetuflow_server.queue import claim_transitions, create_transitions, dispatc
 from hetuflow_server.queue.claim_transitions import claimed_before
 from hetuflow_server.queue.rows import Claimed
 from hetuflow_server.queue.waiting_polls import WaitingPoll
-from hetuflow_server.requests.audit_context import AuditContext, opened
 from tests.support.queue.claiming_engine import DEFAULT, WHO, Engine, engine_on, waiting_poll
 from tests.support.queue.fleet import Fleet
+from tests.support.requests import audited_request
 from tests.support.waiting import wait_until_async
 
 _PATIENCE = 30.0
@@ -165,11 +165,10 @@ async def test_what_nobody_who_waits_may_have_now_waits_itself(engine: Engine, w
 async def test_what_is_kept_with_its_answer_is_given_to_nobody_before_that_is(engine: Engine) -> None:
     job = await _met(engine)
     asking = await _waiting(engine, who := waiting_poll(1))
-    audit_context = AuditContext(datetime.now(UTC), None, None, mutates=True, action="run_job", target="x")
-    with opened(audit_context):
-        async with engine.database.envelope(audit_context):
-            [task] = await engine.run(job)
-            assert not who.answer.done()
+    context = audited_request("run_job")
+    async with context.enclosed(engine.database):
+        [task] = await engine.actions.run(context, job, [RunRequest()])
+        assert not who.answer.done()
     assert [one.task_id for one in await asking] == [task]
 
 

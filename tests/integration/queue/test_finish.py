@@ -41,12 +41,13 @@ from hetuflow_server.queue.finish import Finisher
 from hetuflow_server.queue.rescuer import Rescuer
 from hetuflow_server.queue.rows import Ending
 from hetuflow_server.queue.tasks_store import LockedTask
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.actions import TaskActions
 from tests.support.cluster.owner_roles import owner_of_everything
 from tests.support.waiting import wait_until_async, waits_for_lock
 
-WHO = Principal.with_role("test", Role.ADMIN)
+WHO = RequestContext.internal(Principal.with_role("test", Role.ADMIN))
 FAILED, LOST, CANCELLED = InstanceStatus.FAILED, InstanceStatus.LOST, InstanceStatus.CANCELLED
 RETRY = {"max_attempts": 3, "delay": "10s", "backoff": "fixed", "jitter": False}
 
@@ -674,7 +675,7 @@ async def succeed(engine: Engine, *claims: Claim, token: UUID | None = None) -> 
     endings = [
         Ending(one.instance, token or one.token, InstanceStatus.SUCCEEDED, exit_code=0) for one in claims
     ]
-    async with engine.database.transaction(Lane.PLANNED) as connection:
+    async with engine.database.transaction(lane=Lane.PLANNED) as connection:
         return (await engine.finisher.succeed(connection, endings)).ended
 
 

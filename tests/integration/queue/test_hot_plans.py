@@ -18,7 +18,7 @@ from hetuflow_server.limits import store as limit_store
 from hetuflow_server.logs import store as log_store
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.queue import (
     claim_transitions,
     store as queue_store,
@@ -26,6 +26,7 @@ from hetuflow_server.queue import (
     transitions,
 )
 from hetuflow_server.queue.rows import Ending, TaskChange
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 from tests.support.queue.claiming_engine import engine_on
 
 ROWS = 20
@@ -182,7 +183,7 @@ async def test_starts_and_heartbeats_write_no_index(fresh_database_url: str) -> 
     async with engine_on(fresh_database_url) as engine:
         await engine.run(await engine.job(), *[RunRequest()] * 3)
         held = sorted((one.id, one.token) for one in await engine.claim(3))
-        async with engine.database.transaction(Lane.PLANNED) as connection:
+        async with engine.database.transaction(lane=Lane.PLANNED) as connection:
             before = (await connection.execute(_UPDATES, _QUEUE)).one()
             assert len(await transitions.start(connection, held)) == 3
             leases = await connection.execute("SELECT lease_until - started_at FROM sched_task_instance")
@@ -204,7 +205,7 @@ async def test_ends_and_retries_of_tasks_write_no_index(fresh_database_url: str)
             TaskChange(one.task_id, status, None, 1, 1, 0, 7, datetime.now(UTC))
             for one, status in ((retried, TaskStatus.WAITING_RETRY), (failed, TaskStatus.FAILED))
         ]
-        async with engine.database.transaction(Lane.PLANNED) as connection:
+        async with engine.database.transaction(lane=Lane.PLANNED) as connection:
             before = (await connection.execute(_UPDATES, _TASKS)).one()
             assert len((await transitions.succeed(connection, endings, sum_up=True)).ended) == 298
             await transitions.write_tasks(connection, changes)

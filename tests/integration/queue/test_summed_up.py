@@ -33,7 +33,7 @@ async def claimed(engine: Engine, count: int, **spec: object) -> list[Claimed]:
 
 async def succeed(engine: Engine, *ends: Claimed, sum_up: bool = True, undo: bool = False) -> Succeeded:
     endings = [Ending(one.id, one.token, InstanceStatus.SUCCEEDED) for one in ends]
-    async with engine.database.transaction(Lane.PLANNED) as connection:
+    async with engine.database.transaction(lane=Lane.PLANNED) as connection:
         done = await transitions.succeed(connection, endings, sum_up=sum_up)
         if undo:
             await connection.rollback()
@@ -108,7 +108,7 @@ async def test_of_rows_to_reserve_each_is_told_what_it_has_become(engine: Engine
     await engine.release(gone)
     recipient = Recipient(uuid4(), uuid4(), uuid4())
     heads = [(BacklogEntry(1, gone.placement_id, 500), 3)]
-    async with engine.database.transaction(Lane.FORGETFUL) as connection:
+    async with engine.database.transaction(lane=Lane.ASYNC_COMMIT) as connection:
         rows = await claim_transitions.lock_claimable(connection, heads, want=3, prefetch=timedelta(0))
         (before,) = await claim_transitions.reserve(connection, [(rows[0], recipient)])
         reserved = await claim_transitions.reserve(connection, [(row, recipient) for row in rows])

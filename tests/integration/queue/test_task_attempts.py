@@ -18,16 +18,18 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import backlog_topic
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.queue import live_transitions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import instances_store as store
 from hetuflow_server.tasks.lists.service import TaskLists
 from hetuflow_server.tasks.lists.store import Scope, TaskFilter, TaskListQuery
+from hetuflow_server.upkeep.partitions_store import HISTORY
 from tests.support.postgres.explained_connection import Explaining
 from tests.support.queue.engine import WHO, Engine
 
-STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("eve", Role.ADMIN, "elsewhere"))
 RETRY = {"retry": {"max_attempts": 3, "delay": "10s"}}
 
 
@@ -132,7 +134,7 @@ async def test_attempts_are_listed_wherever_they_are(scheduling: Engine) -> None
         "failed": set(),
     }
     lists = TaskLists(scheduling.database)
-    async with scheduling.database.transaction(Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for status, of_agent, oldest_first in itertools.product(held, (None, agent), (False, True)):
             expected = held[status] & (set(instances[:9:2]) if of_agent else set(instances))
             walk = TaskListQuery(Scope(), TaskFilter(status=status), oldest_first)
@@ -178,7 +180,7 @@ async def test_a_page_of_attempts_reads_about_as_much_as_it_shows(
         with psycopg.ClientCursor(driver) as cursor:
             cursor.execute(_PAST, {"agent": agent})
         driver.execute("ANALYZE sched_task_instance_history")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         for of_agent, oldest_first in itertools.product((None, agent), (False, True)):
             explaining = Explaining(driver, "sched_task")

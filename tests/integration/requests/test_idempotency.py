@@ -16,25 +16,21 @@ from hetuflow_core.resources.limits import LimitRequest
 from hetuflow_server.cluster.hints import Hints, Topic, namespace_topic
 from hetuflow_server.limits.service import Limits
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.requests.audit_context import AuditContext, note_change, opened
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.idempotency import IdempotentRequest, IdempotentRequests, KeyedRequest
 from hetuflow_server.requests.idempotency_store import KeptAnswer
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.upkeep import expiry_store
 from tests.support.queue.engine import WHO, Engine
+from tests.support.requests import audited_request
 
 ANSWER = (201, [("content-type", "application/json"), ("etag", '"1"')], b'{"max": 1}')
 ME = UUID(int=7)
 
 
-def caller(namespace: str | None = None, id_: UUID = ME) -> Principal:
-    return Principal.with_role("ann", Role.EDITOR, namespace, id_=id_).needing(Permission.LIMITS_WRITE)
-
-
-def audit_context() -> AuditContext:
-    return AuditContext(
-        datetime.now(UTC), None, "req-1", mutates=True, action="create_limit", target="/limits"
-    )
+def request_context(namespace: str | None = None, id_: UUID = ME) -> RequestContext:
+    caller = Principal.with_role("ann", Role.EDITOR, namespace, id_=id_)
+    return audited_request("create_limit", caller.needing(Permission.LIMITS_WRITE))
 
 
 def request(body: bytes = b"{}", key: str = "k") -> KeyedRequest:
@@ -52,9 +48,9 @@ def limits(scheduling: Engine) -> Limits:
 
 
 async def begun(
-    idempotent_requests: IdempotentRequests, doing: AuditContext, asked: KeyedRequest | None = None
+    idempotent_requests: IdempotentRequests, context: RequestContext, asked: KeyedRequest | None = None
 ) -> IdempotentRequest:
-    idempotent_request = await idempotent_requests.begin(caller(), asked or request(), doing)
+    idempotent_request = await idempotent_requests.begin(context, asked or request())
     assert isinstance(idempotent_request, IdempotentRequest)
     return idempotent_request
 
@@ -70,19 +66,19 @@ def limit_names(engine: Engine) -> list[str]:
 async def test_effect_audit_entry_and_answer_are_one_transaction(
     scheduling: Engine, idempotent_requests: IdempotentRequests, limits: Limits
 ) -> None:
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        await limits.create(WHO, LimitRequest("tool:a", 1))
-        # Nobody else sees any of it yet: what a crash would leave now is nothing.
-        assert (limit_names(scheduling), kept(scheduling)) == ([], [])
-        await idempotent_request.keep(*ANSWER)
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    await limits.create(context, LimitRequest("tool:a", 1))
+    # Nobody else sees any of it yet: what a crash would leave now is nothing.
+    assert (limit_names(scheduling), kept(scheduling)) == ([], [])
+    await idempotent_request.keep(*ANSWER)
     assert len(limit_names(scheduling)) == 1
     (row,) = kept(scheduling)
     assert (row["caller_id"], row["key"], row["namespaces"]) == (ME, "k", ["default"])
     (entry,) = scheduling.all("SELECT action, target_kind FROM sched_audit")
     assert entry == {"action": "create_limit", "target_kind": "limit"}
 
-    again = await idempotent_requests.begin(caller(), request(), audit_context())
+    again = await idempotent_requests.begin(request_context(), request())
     assert isinstance(again, KeptAnswer)
     assert (again.status, list(again.headers), again.body) == ANSWER
 
@@ -91,45 +87,45 @@ async def test_what_fails_leaves_nothing(
     scheduling: Engine, idempotent_requests: IdempotentRequests, limits: Limits
 ) -> None:
     await limits.create(WHO, LimitRequest("tool:a", 1))
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        await limits.create(WHO, LimitRequest("tool:b", 1))
-        with pytest.raises(Conflict):
-            await limits.create(WHO, LimitRequest("tool:a", 2))
-        await idempotent_request.abandon()
-        await idempotent_request.abandon()
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    await limits.create(context, LimitRequest("tool:b", 1))
+    with pytest.raises(Conflict):
+        await limits.create(context, LimitRequest("tool:a", 2))
+    await idempotent_request.abandon()
+    await idempotent_request.abandon()
     assert len(limit_names(scheduling)) == 1
     assert kept(scheduling) == []
     assert scheduling.all("SELECT * FROM sched_audit") == []
     # The key is free again.
-    with opened(audit_context()) as doing:
-        await (await begun(idempotent_requests, doing)).abandon()
+    context = request_context()
+    await (await begun(idempotent_requests, context)).abandon()
 
 
 async def test_a_part_that_fails_takes_only_itself_back(
     scheduling: Engine, idempotent_requests: IdempotentRequests, limits: Limits
 ) -> None:
     await limits.create(WHO, LimitRequest("tool:a", 1))
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        with pytest.raises(Conflict):
-            await limits.create(WHO, LimitRequest("tool:a", 2))
-        await limits.create(WHO, LimitRequest("tool:b", 1))
-        await idempotent_request.keep(*ANSWER)
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    with pytest.raises(Conflict):
+        await limits.create(context, LimitRequest("tool:a", 2))
+    await limits.create(context, LimitRequest("tool:b", 1))
+    await idempotent_request.keep(*ANSWER)
     assert len(limit_names(scheduling)) == 2
     assert len(scheduling.all("SELECT * FROM sched_audit")) == 1
 
 
-async def test_a_dry_run_is_kept_and_is_no_deed(
+async def test_a_dry_run_is_kept_and_writes_no_entry(
     scheduling: Engine, idempotent_requests: IdempotentRequests, database_url: str
 ) -> None:
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        async with scheduling.database.transaction() as connection:
-            note_change("namespace", "gone")
-            await connection.execute("INSERT INTO sched_namespace (name) VALUES ('gone')")
-            await connection.rollback()
-        await idempotent_request.keep(*ANSWER)
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    async with scheduling.database.transaction(context) as connection:
+        context.audit.note_change("namespace", "gone")
+        await connection.execute("INSERT INTO sched_namespace (name) VALUES ('gone')")
+        await connection.rollback()
+    await idempotent_request.keep(*ANSWER)
     assert scheduling.all("SELECT * FROM sched_namespace WHERE name = 'gone'") == []
     assert scheduling.all("SELECT * FROM sched_audit") == []
     assert len(kept(scheduling)) == 1
@@ -146,34 +142,33 @@ async def test_news_are_given_after_the_commit_and_not_without_one(
         told.extend(topics)
 
     hints.listen(listen)
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        hints.give([namespace_topic(1)])
-        assert told == []
-        await idempotent_request.keep(*ANSWER)
-        assert told == [namespace_topic(1)]
-        hints.give([namespace_topic(2)])
-        assert told[1:] == [namespace_topic(2)]
-        idempotent_request = await begun(idempotent_requests, doing, request(key="other"))
-        hints.give([namespace_topic(3)])
-        await idempotent_request.abandon()
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    hints.give([namespace_topic(1)], context)
+    assert told == []
+    await idempotent_request.keep(*ANSWER)
+    assert told == [namespace_topic(1)]
+    hints.give([namespace_topic(2)], context)
+    assert told[1:] == [namespace_topic(2)]
+    idempotent_request = await begun(idempotent_requests, context, request(key="other"))
+    hints.give([namespace_topic(3)], context)
+    await idempotent_request.abandon()
     assert len(told) == 2
 
 
 async def test_one_in_flight_is_told_of_at_once_and_only_to_its_caller(
     scheduling: Engine, idempotent_requests: IdempotentRequests
 ) -> None:
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        with pytest.raises(Underway, match="being answered") as caught:
-            await idempotent_requests.begin(caller(), request(), audit_context())
-        assert (caught.value.code, caught.value.retry_after) == ("idempotency_key.in_flight", 1)
-        stranger = audit_context()
-        other = await idempotent_requests.begin(caller(id_=uuid4()), request(), stranger)
-        assert isinstance(other, IdempotentRequest)
-        await other.abandon()
-        await idempotent_request.keep(*ANSWER)
-    nobody = await idempotent_requests.begin(caller(id_=uuid4()), request(), stranger)
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    with pytest.raises(Underway, match="being answered") as caught:
+        await idempotent_requests.begin(request_context(), request())
+    assert (caught.value.code, caught.value.retry_after) == ("idempotency_key.in_flight", 1)
+    other = await idempotent_requests.begin(request_context(id_=uuid4()), request())
+    assert isinstance(other, IdempotentRequest)
+    await other.abandon()
+    await idempotent_request.keep(*ANSWER)
+    nobody = await idempotent_requests.begin(request_context(id_=uuid4()), request())
     assert isinstance(nobody, IdempotentRequest)
     await nobody.abandon()
 
@@ -181,46 +176,46 @@ async def test_one_in_flight_is_told_of_at_once_and_only_to_its_caller(
 async def test_another_body_and_bad_keys_are_refused(
     scheduling: Engine, idempotent_requests: IdempotentRequests
 ) -> None:
-    with opened(audit_context()) as doing:
-        await (await begun(idempotent_requests, doing)).keep(*ANSWER)
+    context = request_context()
+    await (await begun(idempotent_requests, context)).keep(*ANSWER)
     with pytest.raises(Invalid) as caught:
-        await idempotent_requests.begin(caller(), request(b"[]"), audit_context())
+        await idempotent_requests.begin(request_context(), request(b"[]"))
     assert caught.value.code == "idempotency_key.reused"
     for key in ("", "k" * 256, "a\x7fb"):
         with pytest.raises(Invalid) as caught:
-            await idempotent_requests.begin(caller(), request(key=key), audit_context())
+            await idempotent_requests.begin(request_context(), request(key=key))
         assert caught.value.code == "idempotency_key.invalid"
 
 
 async def test_a_new_server_key_knows_what_was_kept_under_the_old(
     scheduling: Engine, idempotent_requests: IdempotentRequests
 ) -> None:
-    with opened(audit_context()) as doing:
-        await (await begun(IdempotentRequests(scheduling.database, ["old" * 16]), doing)).keep(*ANSWER)
-    assert isinstance(await idempotent_requests.begin(caller(), request(), audit_context()), KeptAnswer)
+    context = request_context()
+    await (await begun(IdempotentRequests(scheduling.database, ["old" * 16]), context)).keep(*ANSWER)
+    assert isinstance(await idempotent_requests.begin(request_context(), request()), KeptAnswer)
 
 
 async def test_who_has_lost_a_namespace_gets_no_answer_from_there(
     scheduling: Engine, idempotent_requests: IdempotentRequests, limits: Limits
 ) -> None:
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        await limits.create(WHO, LimitRequest("tool:a", 1))
-        await idempotent_request.keep(*ANSWER)
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    await limits.create(context, LimitRequest("tool:a", 1))
+    await idempotent_request.keep(*ANSWER)
     with pytest.raises(NotFound, match="no namespace default"):
-        await idempotent_requests.begin(caller("elsewhere"), request(), audit_context())
+        await idempotent_requests.begin(request_context("elsewhere"), request())
 
 
 async def test_answers_are_kept_for_a_day(
     scheduling: Engine, idempotent_requests: IdempotentRequests
 ) -> None:
-    with opened(audit_context()) as doing:
-        await (await begun(idempotent_requests, doing)).keep(*ANSWER)
+    context = request_context()
+    await (await begun(idempotent_requests, context)).keep(*ANSWER)
     scheduling.rows.execute(
         "UPDATE sched_request_key SET expires_at = clock_timestamp() - interval '1 second'"
     )
-    with opened(audit_context()) as doing:
-        await (await begun(idempotent_requests, doing, request(b"[]"))).keep(*ANSWER)
+    context = request_context()
+    await (await begun(idempotent_requests, context, request(b"[]"))).keep(*ANSWER)
     (row,) = kept(scheduling)
     assert row["expires_at"] > datetime.now(UTC)
     scheduling.rows.execute(
@@ -235,12 +230,12 @@ async def test_a_lost_connection_is_told_as_such(
     scheduling: Engine, idempotent_requests: IdempotentRequests
 ) -> None:
     database: Database = scheduling.database
-    with opened(audit_context()) as doing:
-        idempotent_request = await begun(idempotent_requests, doing)
-        with pytest.raises(Exception, match="cannot be reached") as caught:
-            async with database.transaction() as connection:
-                await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
-        assert getattr(caught.value, "code", None) == "database.unreachable"
-        await idempotent_request.abandon()
-        async with database.transaction() as connection:
-            assert (await connection.execute("SELECT 1")).scalar_one() == 1
+    context = request_context()
+    idempotent_request = await begun(idempotent_requests, context)
+    with pytest.raises(Exception, match="cannot be reached") as caught:
+        async with database.transaction(context) as connection:
+            await connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    assert getattr(caught.value, "code", None) == "database.unreachable"
+    await idempotent_request.abandon()
+    async with database.transaction(context) as connection:
+        assert (await connection.execute("SELECT 1")).scalar_one() == 1

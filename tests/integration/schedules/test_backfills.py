@@ -17,6 +17,7 @@ from hetuflow_core.resources.schedules import Backfill
 from hetuflow_core.runtime.timers import Timers
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue.rows import Ending
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.backfills.fires import BackfillFires
 from hetuflow_server.schedules.overlap.staging import Staging
@@ -221,7 +222,7 @@ async def test_too_many_none_and_a_disabled_job_are_refused(scheduling: Engine, 
 
 async def test_another_namespace_sees_nothing(scheduling: Engine, schedule: UUID) -> None:
     made = await scheduling.backfill(schedule, FROM, TO)
-    stranger = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
+    stranger = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "elsewhere"))
     with pytest.raises(NotFound):
         await scheduling.backfills.backfill(stranger, made.id)
     with pytest.raises(NotFound):

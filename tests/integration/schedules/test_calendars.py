@@ -17,12 +17,13 @@ from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.calendars.actions import CalendarActions
 from hetuflow_server.schedules.calendars.resolved import load_calendars
 
-WHO = Principal.with_role("test", Role.ADMIN)
-ELSEWHERE = Principal.with_role("other", Role.EDITOR, "elsewhere")
+WHO = RequestContext.internal(Principal.with_role("test", Role.ADMIN))
+ELSEWHERE = RequestContext.internal(Principal.with_role("other", Role.EDITOR, "elsewhere"))
 
 
 def calendar(name: str, **keys: Any) -> dict[str, Any]:

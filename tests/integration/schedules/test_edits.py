@@ -12,6 +12,7 @@ import pytest
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Conflict, Invalid, NotFound
 from hetuflow_core.resources.apply import ApplyAction
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from tests.support.queue.engine import WHO, Engine, put_fires
 
@@ -237,7 +238,7 @@ async def test_adding_changing_and_deleting_one(scheduling: Engine) -> None:
 async def test_another_namespace_looks_as_if_it_did_not_exist(scheduling: Engine) -> None:
     job_id = await scheduling.apply(MINUTELY)
     schedule: UUID = (await scheduling.schedule("minutely")).id
-    stranger = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
+    stranger = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "elsewhere"))
     for call in (
         scheduling.schedules.schedule(stranger, schedule),
         scheduling.schedules.enable(stranger, schedule, enabled=False),

@@ -16,14 +16,15 @@ from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.calendars.actions import CalendarActions
 from hetuflow_server.schedules.previews.service import SchedulePreviews
 from hetuflow_server.schedules.store import ScheduleFilter
 
-WHO = Principal.with_role("test", Role.ADMIN)
-ELSEWHERE = Principal.with_role("other", Role.EDITOR, "elsewhere")
+WHO = RequestContext.internal(Principal.with_role("test", Role.ADMIN))
+ELSEWHERE = RequestContext.internal(Principal.with_role("other", Role.EDITOR, "elsewhere"))
 FUTURE = datetime(2030, 1, 1, tzinfo=UTC)
 WEEKEND = {"kind": "calendar", "name": "weekend", "weekdays": ["sat", "sun"]}
 

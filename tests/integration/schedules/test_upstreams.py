@@ -33,7 +33,7 @@ async def end(engine: Engine, job: str, status: InstanceStatus = InstanceStatus.
     row = engine.one("SELECT id FROM sched_task_instance WHERE task_id = %s", task)
     ending = structs.replace(engine.claim(row["id"]), status=status)
     if status is InstanceStatus.SUCCEEDED:
-        async with engine.database.transaction(Lane.PLANNED) as connection:
+        async with engine.database.transaction(lane=Lane.PLANNED) as connection:
             settled = await engine.finisher.succeed(connection, [ending])
         assert settled.ended
     else:

@@ -21,10 +21,11 @@ from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.postgres import schema_version
 from hetuflow_server.postgres.address import sqlalchemy_url
-from hetuflow_server.postgres.partitions import TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
 from hetuflow_server.postgres.revisions import known_revisions, migrations_directory
 from hetuflow_server.schema import migrate
 from hetuflow_server.schema.tables import metadata
+from hetuflow_server.upkeep.partitions_store import TASKS
 from tests.support.postgres.catalog import describe
 from tests.support.queue.claiming_engine import engine_on
 from tests.support.waiting import wait_until

@@ -18,6 +18,7 @@ from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.gateway.secret_delivery import SecretDelivery
 from hetuflow_server.identity.access import AgentCredential
 from hetuflow_server.jobs.versions import JobVersions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import Secrets
@@ -106,7 +107,7 @@ async def test_a_secret_in_use_is_not_deleted(vault: Vault) -> None:
 async def test_another_namespace_is_not_there(vault: Vault) -> None:
     vault.engine.rows.execute("INSERT INTO sched_namespace (name) VALUES ('theirs')")
     await vault.secrets.create(WHO, "default", "token", VALUE)
-    stranger = Principal.with_role("stranger", Role.ADMIN, "theirs")
+    stranger = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "theirs"))
     assert await vault.secrets.list_secrets(stranger, namespace=None, after=None, limit=10, cap=10) == ([], 0)
     for attempt in (
         vault.secrets.secret(stranger, "default", "token"),
@@ -207,9 +208,9 @@ async def test_the_key_is_changed_while_both_are_in_use(vault: Vault, holder: Ho
     await vault.secrets.set(WHO, "default", "token", LATER)
     new = Vault(vault.engine, NEW, OLD)
     assert await holder.fetch() == [("token", 2, LATER)]
-    step = await new.secrets.rotate_key()
+    step = await new.secrets.rotate_key(WHO)
     assert (step.rewrapped, step.remaining) == (2, 0)
-    assert (await new.secrets.rotate_key()).rewrapped == 0
+    assert (await new.secrets.rotate_key(WHO)).rewrapped == 0
     holder.vault = Vault(vault.engine, NEW)
     holder.vault.delivery._sessions = vault.sessions
     assert await holder.fetch() == [("token", 2, LATER)]

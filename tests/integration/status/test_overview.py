@@ -14,6 +14,7 @@ from hetuflow_core.resources.status import QueueSummary
 from hetuflow_core.resources.tasks import RunRequest
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.status import store
 from hetuflow_server.status.service import Overview
@@ -23,7 +24,7 @@ from tests.support.queue.claiming_engine import WHO, Engine, engine_on
 from tests.support.queue.fleet import Fleet
 
 FAILED = InstanceStatus.FAILED
-STRANGER = Principal.with_role("stranger", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "elsewhere"))
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ async def engine(database_url: str) -> AsyncIterator[Engine]:
         yield engine
 
 
-async def told(engine: Engine, who: Principal = WHO, **options: int) -> QueueSummary:
+async def told(engine: Engine, who: RequestContext = WHO, **options: int) -> QueueSummary:
     late = options.pop("late_after", 60)
     overview = Overview(engine.database, SystemClock())
     return await overview.status(who, late_after=timedelta(seconds=late), **options)

@@ -18,6 +18,7 @@ from hetuflow_core.states import InstanceStatus
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.placement.classes import PlacementClasses
 from hetuflow_server.queue.capacity import Capacity
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.explain.service import TaskExplanations
 from tests.support.flows import Flows, work
@@ -26,7 +27,7 @@ from tests.support.queue.engine import Engine as Scheduling, put_fires
 from tests.support.queue.fleet import Fleet
 
 FAILED, LOST = InstanceStatus.FAILED, InstanceStatus.LOST
-VIEWER = Principal.with_role("viewer", Role.VIEWER, "default")
+VIEWER = RequestContext.internal(Principal.with_role("viewer", Role.VIEWER, "default"))
 
 
 class Scene:
@@ -39,7 +40,7 @@ class Scene:
         """A task of a job of its own, the last of those that were asked for."""
         return (await self.engine.run(await self.engine.job(**spec), *runs))[-1]
 
-    async def explain(self, task: UUID, who: Principal = WHO) -> Explanation:
+    async def explain(self, task: UUID, who: RequestContext = WHO) -> Explanation:
         return await self._explaining.explain(who, task)
 
     async def code(self, task: UUID) -> str:
@@ -308,7 +309,9 @@ async def test_another_namespace_is_not_told_of(scene: Scene) -> None:
     assert said.agents is not None
     assert (said.agents.serving, said.agents.elsewhere) == (1, None)
     with pytest.raises(NotFound):
-        await scene.explain(task, Principal.with_role("other", Role.ADMIN, "elsewhere"))
+        await scene.explain(
+            task, RequestContext.internal(Principal.with_role("other", Role.ADMIN, "elsewhere"))
+        )
 
 
 async def test_many_agents_are_counted_and_some_of_them_named(scene: Scene) -> None:

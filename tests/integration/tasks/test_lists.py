@@ -18,11 +18,13 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.tasks import Task
 from hetuflow_server.postgres.connection import Lane
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.postgres.partitions import HISTORY, TASKS, Partitions
+from hetuflow_server.postgres.partitions import Partitions
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.lists import store
 from hetuflow_server.tasks.lists.service import Place, TaskLists
 from hetuflow_server.tasks.lists.store import TaskFilter, TaskListQuery
+from hetuflow_server.upkeep.partitions_store import HISTORY, TASKS
 from tests.support.postgres.explained_connection import Explaining
 from tests.support.queue.engine import WHO, Engine
 
@@ -98,7 +100,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
     scheduling: Engine, filled: list[Task], monkeypatch: pytest.MonkeyPatch, most_scopes: int
 ) -> None:
     monkeypatch.setattr(store, "MOST_SCOPES", most_scopes)
-    async with scheduling.database.transaction(Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for wanted, oldest_first in itertools.product(filters(), (False, True)):
             expected = wanted_of(filled, wanted)[:: -1 if oldest_first else 1]
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted, oldest_first)
@@ -116,7 +118,7 @@ async def test_pages_together_are_the_list_however_little_each_reads(
 
 
 async def test_counts_say_when_they_are_cut(scheduling: Engine, filled: list[Task]) -> None:
-    async with scheduling.database.transaction(Lane.WALKING) as connection:
+    async with scheduling.database.transaction(lane=Lane.INDEX_ORDER) as connection:
         for wanted in (TaskFilter(), TaskFilter(status="failed"), TaskFilter(status="pending")):
             walk = TaskListQuery(await store.scope_of(connection, wanted), wanted)
             total = await store.count(connection, walk, 5)
@@ -127,7 +129,7 @@ async def test_counts_say_when_they_are_cut(scheduling: Engine, filled: list[Tas
 
 async def test_a_page_knows_what_was_counted_and_who_may_look(scheduling: Engine, filled: list[Task]) -> None:
     lists = TaskLists(scheduling.database)
-    who = Principal.with_role("ann", Role.VIEWER, "a")
+    who = RequestContext.internal(Principal.with_role("ann", Role.VIEWER, "a"))
     first = await lists.page(who, TaskFilter(), limit=7, cap=15)
     assert {task.namespace for task in first.tasks} == {"a"}
     assert (first.total.count, first.total.capped) == (15, True)
@@ -159,7 +161,7 @@ async def test_a_page_reads_about_as_much_as_it_shows(database: Database, fresh_
         with psycopg.ClientCursor(driver) as cursor:
             cursor.execute(_PAST, {"job": job})
         driver.execute("ANALYZE sched_task")
-        for command in Lane.WALKING.value:
+        for command in Lane.INDEX_ORDER.value:
             driver.execute(command)
         middle = ids.first_id_at(datetime.now(UTC) - timedelta(hours=50))
         one, other, few = (

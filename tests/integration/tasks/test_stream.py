@@ -17,13 +17,14 @@ from hetuflow_core.errors import Invalid, NotFound
 from hetuflow_core.runtime.clock import SystemClock
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.queue.rows import Ending
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.stream import service as task_stream_service
 from hetuflow_server.tasks.stream.service import Changed, Opened, Position, Recording, TaskStream
 from hetuflow_server.upkeep import expiry_store
 from tests.support.queue.engine import WHO, Engine
 
-STRANGER = Principal.with_role("eve", Role.ADMIN, "elsewhere")
+STRANGER = RequestContext.internal(Principal.with_role("eve", Role.ADMIN, "elsewhere"))
 
 
 @pytest.fixture

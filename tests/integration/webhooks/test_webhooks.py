@@ -22,6 +22,7 @@ from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.apply.documents import DocumentApplier
 from hetuflow_server.events.service import Events
 from hetuflow_server.queue.rows import Ending
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.secrets.keyring import Keyring
 from hetuflow_server.secrets.service import Secrets
@@ -208,7 +209,7 @@ async def _never() -> None:
 
 
 async def receive(hooks: Hooks, body: bytes, headers: dict[str, str], name: str = "in") -> Any:
-    return await hooks.webhooks.receive("default", name, headers, body)
+    return await hooks.webhooks.receive(RequestContext.internal(), "default", name, headers, body)
 
 
 def without_id(headers: dict[str, str]) -> dict[str, str]:
@@ -281,7 +282,7 @@ async def test_documents_make_webhooks(hooks: Hooks) -> None:
     assert (shown.events, shown.secret) == (["failed"], "signing")
     with pytest.raises(Conflict, match="used by"):
         await hooks.secrets.delete(WHO, "default", "signing")
-    stranger = Principal.with_role("stranger", Role.ADMIN, "theirs")
+    stranger = RequestContext.internal(Principal.with_role("stranger", Role.ADMIN, "theirs"))
     with pytest.raises(NotFound):
         await hooks.webhooks.delete(stranger, "default", "chat")
     await hooks.webhooks.delete(WHO, "default", "chat")

@@ -17,9 +17,12 @@ from hetuflow_server.identity.logins.service import LoginLimits, Logins
 from hetuflow_server.identity.request_rates import RequestRates
 from hetuflow_server.identity.users.service import Users
 from hetuflow_server.postgres.database import Database
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 
-ROOT = Principal.with_role("root", Role.ADMIN)
+# Somebody who has not logged in yet.
+ANONYMOUS = RequestContext.internal()
+ROOT = RequestContext.internal(Principal.with_role("root", Role.ADMIN))
 PASSWORD = "correct horse"
 SOURCE = "192.0.2.7"
 PASSWORDS = Passwords()
@@ -75,5 +78,6 @@ async def make_user(
     await here.users.create(ROOT, UserRequest(name, PASSWORD, None, role, namespace))
 
 
-async def log_in(here: Identities, name: str) -> Principal:
-    return await here.principal((await here.logins.log_in(name, PASSWORD, SOURCE)).access_token)
+async def log_in(here: Identities, name: str) -> RequestContext:
+    answer = await here.logins.log_in(ANONYMOUS, name, PASSWORD, SOURCE)
+    return RequestContext.internal(await here.principal(answer.access_token))

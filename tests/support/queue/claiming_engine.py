@@ -34,11 +34,12 @@ from hetuflow_server.queue.key_sweeper import KeySweeper
 from hetuflow_server.queue.rescuer import Rescuer
 from hetuflow_server.queue.rows import Claimed, Ending
 from hetuflow_server.queue.waiting_polls import WaitingPoll
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.tasks.actions import TaskActions
 from hetuflow_server.upkeep.doctor import Doctor
 
-WHO = Principal.with_role("test", Role.ADMIN)
+WHO = RequestContext.internal(Principal.with_role("test", Role.ADMIN))
 DEFAULT = 1
 
 

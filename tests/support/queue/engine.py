@@ -33,6 +33,7 @@ from hetuflow_server.queue import transitions
 from hetuflow_server.queue.capacity import Capacity
 from hetuflow_server.queue.finish import Finisher, FinishResult
 from hetuflow_server.queue.rows import Ending
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.schedules.actions import Schedules
 from hetuflow_server.schedules.backfills.service import Backfills
@@ -43,7 +44,7 @@ from tests.support.waiting import wait_until_async
 LEADER = "a leader under test"
 _TTL = timedelta(seconds=60)
 
-WHO = Principal.with_role("test", Role.ADMIN)
+WHO = RequestContext.internal(Principal.with_role("test", Role.ADMIN))
 
 _CLAIM = """
 UPDATE sched_task_instance

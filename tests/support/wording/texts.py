@@ -15,7 +15,8 @@ _FEWEST_WORDS = 3
 _SQL = re.compile(
     r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM|CREATE|ALTER|LATERAL|FROM|WHERE|JOIN|GRANT|RETURNING)\b"
 )
-_CODE = re.compile(r"``.+?``|`[^`]*`")
+# Also targets of links: files keep their names.
+_CODE = re.compile(r"``.+?``|`[^`]*`|(?<=\])\([^)\s]*\)|^\[[^\]]*\]: \S+")
 _LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical"}
 
 

@@ -14,8 +14,12 @@ from litestar.testing import TestClient
 
 from hetuflow_core.access.permissions import Permission
 from hetuflow_core.errors import ConfigInvalid
+from hetuflow_core.runtime.clock import SystemClock
+from hetuflow_server.audit.store import entries_of
 from hetuflow_server.http.authorization import RouteAccess, needs
 from hetuflow_server.http.compression import compressing
+from hetuflow_server.http.request_log import RequestMiddleware
+from hetuflow_server.requests.audit_context import AuditContext
 from tests.support.http.routes import rest_application
 
 LONG = {"text": "all work and no play " * 500}
@@ -104,9 +108,16 @@ def preflight(app: Litestar, origin: str) -> httpx.Response:
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "authorization",
     }
-    with TestClient(app) as client:
+    with TestClient(RequestMiddleware(app, SystemClock(), entries_of, NoDenials())) as client:
         answer: httpx.Response = client.options("/api/v1/jobs", headers=asked)
         return answer
+
+
+class NoDenials:
+    """Stands for the audit trail, which these tests have no database for."""
+
+    async def note(self, audit: AuditContext, status: int) -> None:
+        pass
 
 
 def bare(**settings: str) -> Litestar:

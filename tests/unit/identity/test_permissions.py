@@ -18,6 +18,7 @@ from hetuflow_core.access.permissions import (
 )
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import Denied, NotFound
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal, PrincipalKind
 
 LOGS, USE, READ, RUN = (
@@ -119,7 +120,7 @@ def test_another_namespace_is_not_there_and_a_missing_permission_is_said() -> No
     with pytest.raises(Denied, match=r"tasks\.run in the namespace a"):
         running.sees("a")
     with pytest.raises(NotFound):
-        running.require_namespace("c")
+        RequestContext.internal(running).require_namespace("c")
     with pytest.raises(Denied, match=r"jobs\.write"):
         who.needing(Permission.JOBS_WRITE)
     with pytest.raises(Denied, match="in all namespaces"):

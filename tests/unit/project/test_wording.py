@@ -20,6 +20,7 @@ REWORDED = [
     "hetuflow_server/daemons/on_task_end.py",
     "hetuflow_server/flows/on_task_end.py",
     "hetuflow_server/gateway/polls.py",
+    "hetuflow_server/postgres",
     "hetuflow_server/queue/backlog_index.py",
     "hetuflow_server/queue/candidates.py",
     "hetuflow_server/queue/claim_transitions.py",
@@ -31,17 +32,14 @@ REWORDED = [
     "hetuflow_server/queue/matching.py",
     "hetuflow_server/queue/on_task_end.py",
     "hetuflow_server/queue/waiting_polls.py",
+    "hetuflow_server/requests",
     "hetuflow_server/schedules/backfills/fires.py",
     "hetuflow_server/schedules/on_task_end.py",
     "hetuflow_server/webhooks/on_task_end.py",
     "hetuflow_server/webhooks/signatures.py",
 ]
 # Lines that may keep a phrase, with the reason: (path, part of the line).
-ALLOWED: list[tuple[str, str]] = [
-    # File names of decision records.
-    ("docs/design/claim.md", "0060-heads-set-aside.md"),
-    ("docs/design/claim.md", "0091-heads-that-sleep.md"),
-]
+ALLOWED: list[tuple[str, str]] = []
 _MOST_ALLOWED = 20
 _LONGEST_EVENT = 70
 

@@ -112,7 +112,7 @@ def get_user(invocation: Invocation, *, name: str, config_path: Path | None) -> 
 
     Example: hetuflow user get ann -o json
     """
-    _one(invocation, config_path, lambda client: client.user(name), lambda users: users.user(name))
+    _one(invocation, config_path, lambda client: client.user(name), lambda users: users.user(WHO, name))
 
 
 @user_group.command("set")
