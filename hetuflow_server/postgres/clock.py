@@ -21,7 +21,7 @@ _SAMPLES: Final = 8
 
 
 async def database_time(connection: Connection) -> datetime:
-    """Return the time of the database, which decides what is due."""
+    """Return the time of the database, which decides whether work is due."""
     now: datetime = (await connection.execute("SELECT clock_timestamp()")).scalar_one()
     return now
 
