@@ -1,7 +1,7 @@
-"""The agent put together: the only place that constructs its parts.
+"""Wires the agent: the only place that constructs its parts.
 
-They start in this order and stop in reverse: the poller stops asking first, the runner gives back what has
-not started and leaves, awaits or ends what runs, and logs and results still go out before the connection
+Parts start in this order and stop in reverse. The poller stops first. The runner then releases claims that
+have not begun, and leaves, awaits or ends running work. Logs and results are still sent before the connection
 closes.
 """
 
@@ -62,11 +62,11 @@ from hetuflow_core.runtime.tls import Trust
 
 # `stop_timeout` is for tasks and reports; closing files and connections takes a little more.
 _CLOSING: Final = 6.0
-# Emptied folders that wait for the next tasks: a burst of short ones needs this many at most.
+# The most spare work folders: a burst of short tasks needs no more.
 _SPARE_FOLDERS: Final = 512
-# Made ahead: work that comes while little goes on finds its folder there.
+# Work folders that are made in advance, for work on an idle agent.
 _READY_FOLDERS: Final = 2
-# Made ahead once short work has come in numbers: about as many as are under way in a burst of it.
+# Work folders that are made in advance after a burst of short work: about as many as one burst uses.
 _FOLDER_STOCK: Final = 320
 _PROGRAM: Final = "hetuflow-agent"
 
@@ -78,7 +78,7 @@ def build_agent(
     clock: Clock | None = None,
     read_again: Callable[[], AgentSettings] | None = None,
 ) -> Application:
-    """An agent that has not started; run it with `run_application`. On SIGHUP it reads its settings again."""
+    """An agent that has not started; run it with `run_application`. On SIGHUP it reloads its settings."""
     host = settings.agent
     live = LiveSettings(settings)
 
@@ -95,7 +95,7 @@ def build_agent(
     session = Session(_session_id(clock))
 
     def on_replaced(error: HetuflowError) -> None:
-        runner.lose_place()
+        runner.end_on_stop()
         stop_switch.fail(error)
 
     codec = MessageCodec(
@@ -127,7 +127,7 @@ def build_agent(
         cgroups=host.cgroups == "auto",
     )
     executors = load_executors(ExecutorHost(host))
-    shelf = Executors(executors)
+    all_executors = Executors(executors)
     gateway = Gateway(codec)
     claims = Claims()
     kept_folders = KeptFolders(
@@ -193,7 +193,7 @@ def build_agent(
     registration = Registration(
         gateway,
         session,
-        Offer(host, shelf.offered, run_as, resources),
+        Offer(host, all_executors.offered, run_as, resources),
         live,
         claims,
         limit_means=lambda: processes.limit_means,
@@ -212,7 +212,7 @@ def build_agent(
     )
     reporter.attach(poller)
     settings_applier = SettingsApplier(
-        data, shelf, shipper, kept_folders, dependencies, runner, live, registration, command_handlers
+        data, all_executors, shipper, kept_folders, dependencies, runner, live, registration, command_handlers
     )
     parts: list[Part] = [
         SettingsReload(
@@ -227,7 +227,7 @@ def build_agent(
         timers,
         kept_folders,
         processes,
-        shelf,
+        all_executors,
         gateway,
         recovery,
         registration,
@@ -256,7 +256,7 @@ def build_agent(
 
 
 def become_keeper(host: HostSettings, agent: Sequence[str]) -> NoReturn:
-    """Go on as the keeper of this folder, with the agent as its child; the keeper ends as the agent does."""
+    """Replace this process by the keeper, with the agent as its child; the keeper exits like the agent."""
     folder = host.data_dir.absolute()
     make_private(folder)
     options = [] if host.cgroups == "auto" else [NO_CGROUPS]

@@ -44,7 +44,7 @@ class SettingsApplier:
         self.shipper.output_limit = host.output_limit
         self.kept_folders.keep_seconds = host.workdir_keep_failed.total_seconds()
         self.kept_folders.most_bytes = host.workdir_keep_most
-        self.runner.refit(
+        self.runner.reconfigure(
             replace(
                 self.dependencies,
                 output_limit=host.output_limit,

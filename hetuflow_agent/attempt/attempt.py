@@ -198,7 +198,7 @@ class Attempt:
             return
         self.worked = True
         self._on_worked(self)
-        await self._report(verdict_on(end, self._program, self.directory.work), end)
+        await self._report(verdict_on(end, self._program, self.directory), end)
 
     async def _prepare(self) -> bool:
         """Make the work folder, record the claim and fetch what the work needs; whether that succeeded."""

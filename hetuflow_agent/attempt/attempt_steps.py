@@ -140,8 +140,8 @@ async def prepare_folder(claim: Claim, *, begins_later: bool) -> FolderFingerpri
         assignment.instance_id,
         assignment.token,
         claim.directory,
-        veiled=bool(assignment.run.secrets),
-        resting=begins_later,
+        needs_secrets=bool(assignment.run.secrets),
+        not_begun=begins_later,
         rolling=assignment.slot is not None,
     )
     return UNKNOWN if fingerprint is None else fingerprint
@@ -152,7 +152,7 @@ async def fetch_secrets(claim: Claim) -> dict[str, str]:
     secrets = claim.dependencies.secrets
     if secrets is None:
         raise SecretFault("This agent has no server to fetch secrets from.")
-    return await secrets.bring(claim.assignment, claim.directory)
+    return await secrets.fetch(claim.assignment, claim.directory)
 
 
 async def may_start_unconfirmed(claim: Claim, came_at: float) -> bool:
@@ -268,7 +268,7 @@ async def await_child(claim: Claim, child: Child, end: EndRequest, left: Callabl
     stopped = False
     while not child.exit.done():
         if child.running:
-            claim.dependencies.shipper.stir(claim.assignment.token)
+            claim.dependencies.shipper.note_begun(claim.assignment.token)
         if left():
             return None
         if end.reason is not None and not stopped:
@@ -356,7 +356,7 @@ async def report(
         if child is not None:
             dependencies.processes.forget(token)
         if not has_secrets:  # the heartbeat may still need the log's secrets to mask a progress message
-            shipper.put_away(token)
+            shipper.reuse_folder(token)
     dependencies.reporter.submit(finish)
 
 

@@ -1,6 +1,6 @@
-"""What this agent holds at the server: everything from an assignment until its end is acknowledged.
+"""All claims of this agent, from the assignment until the server has taken the result.
 
-The heartbeat's thread reads it while the event loop changes it.
+The heartbeat's thread reads them while the event loop changes them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hetuflow_core.messages import Held
 class Claims:
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # With the lease in seconds, where it is known.
+        # With the lease in seconds, if it is known.
         self._held: dict[UUID, tuple[Held, float | None]] = {}
 
     def hold(self, instance_id: UUID, token: UUID, lease: float | None = None) -> None:
-        """`lease` in seconds, where it is still known."""
+        """`lease` in seconds, if it is known."""
         with self._lock:
             if lease is None and token in self._held:
                 lease = self._held[token][1]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from hetuflow_agent.executors.interface import Plan
+from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.keeper.task import Why
 from hetuflow_agent.processes.command import TOO_MUCH_OUTPUT, Exit, Failure
 from hetuflow_core.messages import Usage
@@ -55,13 +55,13 @@ def is_returned(end: Exit) -> bool:
     return not end.started and end.why in (Why.RECALLED, Why.KEEPER_STOPPED)
 
 
-def verdict_on(end: Exit, program: Plan | None, work: Path) -> Verdict | None:
+def verdict_on(end: Exit, program: Plan | None, directory: ClaimDirectory) -> Verdict | None:
     """The verdict on work that has ended.
 
     The reason is the one that the work was ended for: a request that came after the end does not count.
     """
     if end.failure is not None:
-        name, cwd = ("The command", work) if program is None else (program.argv[0], program.cwd)
+        name, cwd = ("The command", directory.work) if program is None else (program.argv[0], program.cwd)
         end = replace(end, failure=describe(end.failure, name, str(cwd)))
     return classify(end, Ending(end.why) if end.why is not None else None)
 

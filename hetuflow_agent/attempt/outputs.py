@@ -1,4 +1,4 @@
-"""What a task wrote to $HETUFLOW_OUTPUT: a JSON object, or lines of key=value."""
+"""Reads the output of a task from $HETUFLOW_OUTPUT: a JSON object, or lines of key=value."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class BadOutput(Exception):
 
 
 def collect_output(verdict: Verdict, file: Path) -> tuple[Verdict, dict[str, Any] | None]:
-    """The output beside the verdict; one that cannot be taken fails work that went well otherwise."""
+    """The verdict and the output; an invalid output fails work that succeeded otherwise."""
     try:
         return verdict, read_output(file)
     except BadOutput as bad:
@@ -37,7 +37,7 @@ def collect_output(verdict: Verdict, file: Path) -> tuple[Verdict, dict[str, Any
 
 
 def read_output(file: Path) -> dict[str, Any] | None:
-    """None when nothing was written; raises BadOutput."""
+    """None if the task wrote nothing; raises BadOutput."""
     try:
         with file.open("rb") as opened:
             written = opened.read(OUTPUT_BYTES + 1)
@@ -65,7 +65,9 @@ def _from_json(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise BadOutput("output_invalid", f"The output begins like JSON and is none ({error}).") from error
+        raise BadOutput(
+            "output_invalid", f"The output begins like JSON and is not valid ({error})."
+        ) from error
     _check(value, 0)
     assert isinstance(value, dict)  # noqa: S101  it begins with a brace
     return value
@@ -84,7 +86,7 @@ def _from_lines(text: str) -> dict[str, Any]:
 
 
 def _check(value: Any, depth: int) -> None:
-    """What PostgreSQL's JSON does not take."""
+    """Refuse values that the JSON type of PostgreSQL does not accept."""
     if depth > _DEEPEST:
         raise BadOutput("output_invalid", f"The output is nested more than {_DEEPEST} levels deep.")
     if isinstance(value, str) and ("\0" in value or any("\ud800" <= each <= "\udfff" for each in value)):

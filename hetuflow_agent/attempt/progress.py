@@ -1,4 +1,4 @@
-"""How far tasks say they have come: the last line of $HETUFLOW_PROGRESS, told with the next heartbeat."""
+"""Progress of tasks: the last line of $HETUFLOW_PROGRESS, reported with the next heartbeat."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ _LINE: Final = re.compile(r"\s*(?P<percent>\d{1,3}(?:\.\d{1,6})?)\s*%?(?:\s+(?P<
 _WHOLE: Final = 100.0
 
 
-class ProgressBook:
-    """What was told last. Used by the heartbeat's thread alone."""
+class ProgressReports:
+    """Which progress has changed since the last report. Used by the heartbeat's thread only."""
 
     def __init__(self) -> None:
-        self._told: dict[UUID, Progress] = {}
+        self._reported: dict[UUID, Progress] = {}
 
     def changed(
-        self, files: dict[tuple[UUID, UUID], Path], cleaned: Callable[[UUID, str], str]
+        self, files: dict[tuple[UUID, UUID], Path], masked: Callable[[UUID, str], str]
     ) -> list[Progress]:
-        """What is new, of {(instance, token): file}; `cleaned` takes secrets out of messages."""
-        found = []
+        """The changed progress in {(instance, token): file}; `masked` masks secrets in messages."""
+        changed = []
         for (instance_id, token), file in files.items():
-            said = read_progress(file)
-            if said is not None:
-                progress = Progress(instance_id, token, said[0], cleaned(token, said[1]))
-                if self._told.get(token) != progress:
-                    found.append(progress)
-        return found
+            progress_now = read_progress(file)
+            if progress_now is not None:
+                progress = Progress(instance_id, token, progress_now[0], masked(token, progress_now[1]))
+                if self._reported.get(token) != progress:
+                    changed.append(progress)
+        return changed
 
-    def told(self, progress: list[Progress], held: set[UUID]) -> None:
-        """The server has these; tokens that are not held any more are forgotten."""
-        self._told |= {one.token: one for one in progress}
-        self._told = {token: one for token, one in self._told.items() if token in held}
+    def note_reported(self, progress: list[Progress], held: set[UUID]) -> None:
+        """The server has taken these; forget tokens that are not held any more."""
+        self._reported |= {each.token: each for each in progress}
+        self._reported = {token: each for token, each in self._reported.items() if token in held}
 
 
 def read_progress(file: Path) -> tuple[float, str] | None:
-    """Percent and message of the last whole line; None when there is none, or it cannot be one."""
+    """Percent and message of the last line; None if there is none, or it is not valid."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

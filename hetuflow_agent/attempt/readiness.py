@@ -1,4 +1,4 @@
-"""What daemons answer to their readiness probes, told with a heartbeat when it has changed."""
+"""Verdicts of readiness probes, reported with a heartbeat when they have changed."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from uuid import UUID
 from hetuflow_core.messages import Readiness
 
 
-class ReadinessBook:
-    """What was told last. Used by the heartbeat's thread alone."""
+class ReadinessReports:
+    """Which verdicts have changed since the last report. Used by the heartbeat's thread only."""
 
     def __init__(self) -> None:
-        self._told: dict[UUID, bool] = {}
+        self._reported: dict[UUID, bool] = {}
 
     def changed(self, verdicts: Mapping[tuple[UUID, UUID], bool]) -> list[Readiness]:
-        """What is new, of {(instance, token): ready}."""
+        """The changed verdicts in {(instance, token): ready}."""
         return [
             Readiness(instance_id, token, ready)
             for (instance_id, token), ready in verdicts.items()
-            if self._told.get(token) is not ready
+            if self._reported.get(token) is not ready
         ]
 
-    def told(self, readiness: list[Readiness], held: set[UUID]) -> None:
-        """The server has these; tokens that are not held any more are forgotten."""
-        self._told |= {one.token: one.ready for one in readiness}
-        self._told = {token: ready for token, ready in self._told.items() if token in held}
+    def note_reported(self, readiness: list[Readiness], held: set[UUID]) -> None:
+        """The server has taken these; forget tokens that are not held any more."""
+        self._reported |= {each.token: each.ready for each in readiness}
+        self._reported = {token: ready for token, ready in self._reported.items() if token in held}

@@ -1,8 +1,8 @@
-"""What an earlier life of this agent has left: work at the keeper, and results without an answer.
+"""Continues the claims of an earlier process of this agent: work at the keeper, and unreported results.
 
-Before the agent registers, everything on record is held, so that the registration can name it. Afterwards
-each claim goes on at the step it had reached: what the keeper has is watched again, what it never heard of is
-started if the server still lets us, and results are reported as they are.
+Before the agent registers, all recorded claims are held, so that the registration can name them. After that
+each claim continues at the step it had reached: commands at the keeper are watched again, work that the
+keeper never received is started if the server still accepts the start, and results are reported.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.recover
 
 @dataclass(frozen=True, slots=True)
 class Unfinished:
-    """A claim to go on with; without a child it is asked for its start again."""
+    """A claim without a result; without a child, its start is committed again."""
 
     entry: JournalEntry
     folder: ClaimDirectory
@@ -44,22 +44,22 @@ class Recovery:
     def __init__(self, dependencies: AttemptDependencies) -> None:
         self._dependencies = dependencies
         self.unfinished: list[Unfinished] = []
-        # Logs that are not shipped before somebody says what is secret in them.
-        self.veiled: list[tuple[UUID, UUID, ClaimDirectory]] = []
+        # Logs that are not shipped before their secrets are fetched again.
+        self.needs_secrets: list[tuple[UUID, UUID, ClaimDirectory]] = []
 
     async def start(self) -> None:
-        kept = await self._take_up_claims()
-        kept |= await self._take_up_results()
+        kept = await self._recover_claims()
+        kept |= await self._recover_results()
         await asyncio.to_thread(self._dependencies.data.remove_strays, kept)
         abandoned = self._dependencies.processes.abandon_unclaimed()
         if abandoned:
-            log.warning("The keeper ran what is not on record; it is ended.", tasks=abandoned)
+            log.warning("ended commands of the keeper without a record", tasks=abandoned)
 
     async def stop(self) -> None:
         pass
 
-    async def _take_up_claims(self) -> set[str]:
-        """Hold every claim under way; the names of the folders they need."""
+    async def _recover_claims(self) -> set[str]:
+        """Hold every claim without a result; return the names of their work folders."""
         dependencies, kept = self._dependencies, set()
         for entry in await dependencies.outbox.journal():
             assignment = entry.assignment
@@ -80,8 +80,8 @@ class Recovery:
             self.unfinished.append(Unfinished(entry, directory, child))
         return kept
 
-    async def _take_up_results(self) -> set[str]:
-        """Have everything on record reported and shipped; the names of the folders that takes."""
+    async def _recover_results(self) -> set[str]:
+        """Report recorded results and ship their logs; return the names of their work folders."""
         dependencies, kept = self._dependencies, set()
         for found in await dependencies.outbox.finished():
             finish = found.finish
@@ -107,16 +107,16 @@ class Recovery:
         secret: bool = False,
         rolling: bool = False,
     ) -> None:
-        """A log with secrets in it waits until it is known again what they are."""
+        """Follow a log; one with secrets is not shipped before they are fetched again."""
         given = given_versions(directory) is not None
         self._dependencies.shipper.follow(
-            instance_id, token, directory, veiled=secret or given, rolling=rolling
+            instance_id, token, directory, needs_secrets=secret or given, rolling=rolling
         )
         if given:
-            self.veiled.append((instance_id, token, directory))
+            self.needs_secrets.append((instance_id, token, directory))
 
     def _lost(self, entry: JournalEntry) -> Finish:
-        """Of work that lived in the process which is gone."""
+        """The result of work that ran inside the former process of the agent."""
         return Finish(
             instance_id=entry.assignment.instance_id,
             token=entry.assignment.token,
@@ -127,7 +127,7 @@ class Recovery:
 
 
 class Readoption:
-    """Runs once, after the agent has registered: the server has said by then what is still ours."""
+    """Runs once, after the registration, in which the server named the claims that this agent still has."""
 
     name = "readoption"
 
@@ -141,17 +141,17 @@ class Readoption:
 
     async def start(self) -> None:
         unfinished, self._recovery.unfinished = self._recovery.unfinished, []
-        veiled, self._recovery.veiled = self._recovery.veiled, []
+        needs_secrets, self._recovery.needs_secrets = self._recovery.needs_secrets, []
         if self._secrets is not None:
-            for instance_id, token, directory in veiled:
-                self._secrets.recall(instance_id, token, directory)
+            for instance_id, token, directory in needs_secrets:
+                self._secrets.fetch_again(instance_id, token, directory)
         for found in unfinished:
             assignment = found.entry.assignment
             wanted = found.child is None or found.child.exit.done() or self._is_ours(found)
             self._runner.resume(assignment, found.folder, found.child, wanted=wanted)
         adopted = sum(1 for found in unfinished if found.child is not None)
         if unfinished:
-            log.info("Work of an earlier agent process goes on.", claims=len(unfinished), adopted=adopted)
+            log.info("resumed claims of an earlier agent process", claims=len(unfinished), adopted=adopted)
 
     async def stop(self) -> None:
         pass

@@ -1,4 +1,4 @@
-"""All attempts of this agent: takes assignments within the slots, and brings the server's word to each."""
+"""All attempts of this agent: accepts assignments within the slots, and passes on what the server decides."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from hetuflow_core.placement import Resources, RunningJob, free, total
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.runner")
 
-# Results that wait for the server or for their logs; beyond this no more work is taken.
+# Results that wait for the server or for their logs; with more, the agent takes no work.
 _MOST_UNREPORTED: Final = 2_000
 _KILL_MARGIN: Final = 1.0
 _LAST_WAIT: Final = 3.0
 
 
 class OnStop(StrEnum):
-    """What a stopping agent does with work that runs."""
+    """What a stopping agent does with running work."""
 
     LEAVE = "leave"
     DRAIN = "drain"
@@ -53,7 +53,7 @@ class Runner:
         self._dependencies = dependencies
         self._slots = Slots(slots)
         dependencies.processes.set_slots(slots)
-        # Assignments that a server was asked for and has not answered.
+        # Slots of polls that the server has not answered.
         self.expected = 0
         self._resources = resources or Resources()
         self._on_stop = on_stop
@@ -69,7 +69,7 @@ class Runner:
         self._stopping = False
 
     async def stop(self) -> None:
-        """Give back what has not started; leave, await or end what runs. The reporter takes it from there."""
+        """Release claims that have not begun; leave, await or end running work. The reporter stops later."""
         self._stopping = True
         if self._on_stop is OnStop.DRAIN:
             self.end_daemons()
@@ -91,61 +91,61 @@ class Runner:
             await self._wait(_LAST_WAIT)
 
     def end_daemons(self) -> None:
-        """Whoever waits until nothing runs here would wait for ever for these; others get them."""
+        """End all daemons, which never end by themselves; other agents get them."""
         for attempt in self.attempts():
             if attempt.assignment.slot is not None:
                 attempt.request_end(Ending.AGENT_SHUTDOWN)
 
-    def lose_place(self) -> None:
-        """Another process is this agent now: nothing of ours may go on. From any thread."""
+    def end_on_stop(self) -> None:
+        """Another process has registered as this agent: all work ends with this one. From any thread."""
         self._on_stop = OnStop.END
         self._dependencies.processes.end_on_stop = True
 
     def on_slot_free(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when more work may be taken, or less is under way."""
+        """Call `callback` when more work may be taken, or an attempt has ended."""
         self._on_slot_free.append(callback)
 
     def take_work(self, takes: bool) -> None:
-        """Whether more work is asked for; what is here is finished either way."""
+        """Set whether the agent takes more work; attempts continue either way."""
         self._takes_work = takes
-        self._tell_slot_free()
+        self._notify_slot_free()
 
     def resize(self, slots: int) -> None:
-        """Work on more or fewer at once from now on; what is under way goes on."""
+        """Change the number of slots; attempts continue."""
         self._slots.resize(slots)
         self._dependencies.processes.set_slots(slots)
-        self._tell_slot_free()
+        self._notify_slot_free()
 
-    def refit(self, dependencies: AttemptDependencies, resources: Resources) -> None:
-        """Let what comes from now on work with this; what is under way goes on with what it had."""
+    def reconfigure(self, dependencies: AttemptDependencies, resources: Resources) -> None:
+        """Use these for new attempts; running ones keep what they have."""
         self._dependencies = dependencies
         self._resources = resources
-        self._tell_slot_free()
+        self._notify_slot_free()
 
     def attempts(self) -> tuple[Attempt, ...]:
         with self._lock:
             return tuple(self._attempts.values())
 
     def free_slots(self) -> int:
-        """How many assignments may begin now."""
+        """How many assignments could begin now."""
         return self._room(0)
 
     def wanted(self) -> int:
-        """How many more assignments to ask for: what may begin now, or within a moment if work is short."""
+        """How many more assignments to poll for: those that could begin now, or soon if work is short."""
         return max(0, self._room(self._slots.ahead(self._dependencies.clock.boottime())) - self.expected)
 
     def ends_per_second(self) -> float:
-        """How often work ends, of late."""
+        """How often work has ended recently."""
         return self._slots.pace.per_second(self._dependencies.clock.boottime())
 
     @property
     def under_way(self) -> int:
-        """A result that is being written down holds no slot."""
+        """How many attempts have not ended; one whose result is being recorded has ended."""
         return len(self._attempts) - len(self._worked)
 
     @property
     def recording(self) -> bool:
-        """Whether results are being written down: they are about to be reported."""
+        """Whether results are being recorded, which are reported next."""
         return bool(self._worked)
 
     def _room(self, ahead: int) -> int:
@@ -156,27 +156,28 @@ class Runner:
         return max(0, min(self._slots.count + ahead - active, _MOST_UNREPORTED - unreported))
 
     def blocked(self) -> bool:
-        """Whether it is the host that keeps us from taking work, which nobody tells us the end of."""
+        """Whether the host keeps the agent from taking work: no keeper, or no disk space."""
         dependencies = self._dependencies
         return not dependencies.processes.connected or not dependencies.data.has_room()
 
     def free_resources(self) -> Resources:
-        """What tasks may still take, of those that ask for resources."""
+        """The resources that running work leaves free."""
         return free(
-            self._resources, total(one.assignment.resources for one in self.attempts() if not one.worked)
+            self._resources,
+            total(attempt.assignment.resources for attempt in self.attempts() if not attempt.worked),
         )
 
     def running_jobs(self) -> list[RunningJob]:
-        """The jobs something is under way of, each once."""
-        there = {
-            (one.assignment.namespace, one.assignment.job): one.assignment
-            for one in self.attempts()
-            if not one.worked
+        """The jobs of all running attempts, each once."""
+        running = {
+            (attempt.assignment.namespace, attempt.assignment.job): attempt.assignment
+            for attempt in self.attempts()
+            if not attempt.worked
         }
-        return [RunningJob(one.namespace, one.job, one.labels) for one in there.values()]
+        return [RunningJob(each.namespace, each.job, each.labels) for each in running.values()]
 
     def accept(self, assignments: Iterable[Assignment]) -> int:
-        """Begin these; one that is held already is the same answer again."""
+        """Begin these; an assignment that is held already comes from a repeated answer."""
         begun = 0
         for assignment in assignments:
             if self._stopping or self._dependencies.claims.holds(assignment.token):
@@ -188,7 +189,7 @@ class Runner:
     def resume(
         self, assignment: Assignment, folder: ClaimDirectory, child: Child | None, *, wanted: bool
     ) -> None:
-        """Go on with an attempt of an earlier life of this agent, where that had left it."""
+        """Continue an attempt of an earlier process of this agent at the step that it had reached."""
         attempt = self._attempt(assignment, folder, child)
         if not wanted:
             attempt.request_end(Ending.UNWANTED)
@@ -201,7 +202,7 @@ class Runner:
                 attempt.request_end(Ending.CANCELLED)
 
     def renew(self, sent: Collection[Held], answer: HeartbeatKept, sent_at: float) -> None:
-        """The server has renewed what it keeps, counted from when we asked. From any thread."""
+        """The server renewed the leases of the kept claims, as of `sent_at`. From any thread."""
         kept = set(answer.kept)
         for held in sent:
             if held.instance_id in kept:
@@ -209,45 +210,47 @@ class Runner:
                     attempt = self._attempts.get(held.token)
                 if attempt is not None:
                     attempt.renewed_at = max(attempt.renewed_at, sent_at)
-        # The keeper takes the time for everything it has: what is not renewed has to be named with it.
+        # For the keeper, `sent_at` renews all commands: those that are not renewed have to be named.
         self._dependencies.processes.renew(
-            sent_at, stop=[held.token for held in _no_longer_ours(sent, kept, answer.cancels)]
+            sent_at, stop=[held.token for held in _lost_claims(sent, kept, answer.cancels)]
         )
 
-    def obey(self, sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]) -> None:
-        """Stop what was asked for and is neither kept nor cancelled; only what was asked for."""
+    def apply_heartbeat(
+        self, sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]
+    ) -> None:
+        """Cancel attempts, and stop those whose claim the server no longer counts as this agent's."""
         self.cancel(cancels)
-        for held in _no_longer_ours(sent, kept, cancels):
+        for held in _lost_claims(sent, kept, cancels):
             attempt = self._attempts.get(held.token)
             if attempt is not None:
                 log.warning(
-                    "The server no longer counts this as ours; it is stopped.",
+                    "claim lost, stopping the attempt",
                     instance_id=str(held.instance_id),
                 )
                 attempt.request_end(Ending.UNWANTED)
 
     def progress_files(self) -> dict[tuple[UUID, UUID], Path]:
-        """Where what runs says how far it has come, by (instance, token). From any thread."""
-        files = [(one.assignment, one.progress_file) for one in self.attempts()]
-        return {(one.instance_id, one.token): file for one, file in files if file is not None}
+        """The progress files of running work, by (instance, token). From any thread."""
+        files = [(attempt.assignment, attempt.progress_file) for attempt in self.attempts()]
+        return {(each.instance_id, each.token): file for each, file in files if file is not None}
 
     def readiness(self) -> dict[tuple[UUID, UUID], bool]:
-        """What daemons answer to their readiness probes, by (instance, token). From any thread."""
-        found = [(one.assignment, one.ready) for one in self.attempts() if one.runs]
-        return {(one.instance_id, one.token): ready for one, ready in found if ready is not None}
+        """The verdicts of readiness probes, by (instance, token). From any thread."""
+        verdicts = [(attempt.assignment, attempt.ready) for attempt in self.attempts() if attempt.runs]
+        return {(each.instance_id, each.token): ready for each, ready in verdicts if ready is not None}
 
     def masked(self, token: UUID, text: str) -> str:
         """A text of a claim's work with its secrets masked. From any thread."""
         return self._dependencies.shipper.masked(token, text)
 
     def hold_to_leases(self, now: float) -> None:
-        """End what ran out of lease while the server was silent. From the fence's thread."""
+        """End executions whose lease was not renewed. From the fence's thread."""
         for attempt in self.attempts():
             before = attempt.ending
             action = attempt.hold_to_lease(now)
             if action is not Fence.LEAVE and before is None:
                 log.error(
-                    "No heartbeat has succeeded for most of a lease; the process is ended.",
+                    "ending execution: no heartbeat succeeded for most of its lease",
                     instance_id=str(attempt.assignment.instance_id),
                 )
 
@@ -269,18 +272,18 @@ class Runner:
         with self._lock:
             self._attempts[token] = attempt
         self._dependencies.claims.hold(assignment.instance_id, token, attempt.lease)
-        # A context of its own: what the poller binds to its log lines is not the attempt's.
+        # A new context: the attempt must not inherit what the poller has bound to its log lines.
         self._tasks[attempt] = asyncio.create_task(
-            self._see_through(attempt),
+            self._run_attempt(attempt),
             name=f"attempt {attempt.directory.name}",
             context=contextvars.Context(),
         )
 
-    async def _see_through(self, attempt: Attempt) -> None:
+    async def _run_attempt(self, attempt: Attempt) -> None:
         try:
             await attempt.run()
         except Exception:
-            log.exception("An attempt could not be brought to its end.")
+            log.exception("attempt failed to clean up")
         finally:
             self._note_end(attempt)
 
@@ -288,7 +291,7 @@ class Runner:
         self._worked.add(attempt)
         self._slots.leave(attempt)
         self._slots.pace.note_end(self._dependencies.clock.boottime(), attempt.lasted())
-        self._tell_slot_free()
+        self._notify_slot_free()
 
     def _note_end(self, attempt: Attempt) -> None:
         del self._tasks[attempt]
@@ -296,9 +299,9 @@ class Runner:
             self._attempts.pop(attempt.assignment.token, None)
         self._worked.discard(attempt)
         self._slots.leave(attempt)
-        self._tell_slot_free()
+        self._notify_slot_free()
 
-    def _tell_slot_free(self) -> None:
+    def _notify_slot_free(self) -> None:
         for callback in self._on_slot_free:
             callback()
 
@@ -307,9 +310,7 @@ class Runner:
             await asyncio.wait(self._tasks.values(), timeout=seconds)
 
 
-def _no_longer_ours(
-    sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]
-) -> list[Held]:
-    """What we asked about and the server neither keeps nor cancels; only what we asked about."""
-    spared = {*kept, *(cancel.instance_id for cancel in cancels)}
-    return [held for held in sent if held.instance_id not in spared]
+def _lost_claims(sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]) -> list[Held]:
+    """The claims in the heartbeat that the server neither keeps nor cancels."""
+    known = {*kept, *(cancel.instance_id for cancel in cancels)}
+    return [held for held in sent if held.instance_id not in known]

@@ -1,8 +1,7 @@
-"""Secrets of tasks on the agent: fetched by whoever holds the claim, kept in memory, masked in the log.
+"""Secrets of tasks on the agent: fetched with the claim token, kept in memory, masked in the log.
 
-On disk there is only which versions a task was given, beside its log: after a restart their values are asked
-for again before anything more of that log leaves the host. Where they are not to be had any more, the rest of
-the log stays here.
+Only the versions of the secrets are written to disk, in the work folder. After a restart the agent fetches
+the values again before it ships more of that log. If the server refuses them, the rest is not shipped.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from hetuflow_core.secret_values import masked_forms
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.secrets")
 
-# By name, for work that has neither variables nor headers to name them in.
+# A JSON object of values by name, for secrets without a variable or header of their own.
 SECRETS_VARIABLE: Final = "HETUFLOW_SECRETS"
-# How often a question that finds no server is asked again: several minutes in all.
+# How often a request without an answer is repeated: several minutes in all.
 _MOST_TRIES: Final = 60
 
 
 class SecretFault(Exception):
-    """Why the secrets of a task are not to be had; the message is for the user of the job."""
+    """Why the secrets of a task could not be fetched; the message is for the owner of the job."""
 
 
 class SecretGateway(Protocol):
@@ -41,7 +40,7 @@ class SecretGateway(Protocol):
 
 
 class TaskSecrets:
-    """What is known of the secrets of the claims that are here, by token."""
+    """Fetches the secrets of claims."""
 
     name = "secrets"
 
@@ -52,53 +51,53 @@ class TaskSecrets:
         self._session = session
         self._shipper = shipper
         self._rng = rng
-        self._recalls: set[asyncio.Task[None]] = set()
+        self._fetches: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         pass
 
     async def stop(self) -> None:
-        for task in tuple(self._recalls):
+        for task in tuple(self._fetches):
             task.cancel()
-        await asyncio.gather(*self._recalls, return_exceptions=True)
+        await asyncio.gather(*self._fetches, return_exceptions=True)
 
-    async def bring(self, assignment: Assignment, directory: ClaimDirectory) -> dict[str, str]:
-        """The values of a claim's secrets, by name; raises SecretFault when there are none to be had."""
+    async def fetch(self, assignment: Assignment, directory: ClaimDirectory) -> dict[str, str]:
+        """The values of a claim's secrets by name; raises SecretFault if the server does not return them."""
         try:
-            found = await self._fetch(assignment.instance_id, assignment.token, {})
+            fetched = await self._request(assignment.instance_id, assignment.token, {})
         except HetuflowError as error:
-            raise SecretFault(f"The secrets of the task cannot be had: {error.message}") from error
-        versions = {one.name: one.version for one in found.secrets}
+            raise SecretFault(f"The secrets of the task cannot be fetched: {error.message}") from error
+        versions = {secret.name: secret.version for secret in fetched.secrets}
         await asyncio.to_thread(_write, directory, versions)
-        values = {one.name: one.value for one in found.secrets}
-        self._unveil(assignment.token, values)
+        values = {secret.name: secret.value for secret in fetched.secrets}
+        self._set_secrets(assignment.token, values)
         return values
 
-    def recall(self, instance_id: UUID, token: UUID, directory: ClaimDirectory) -> None:
-        """Learn again what to mask in a log that an earlier life of this agent has left."""
+    def fetch_again(self, instance_id: UUID, token: UUID, directory: ClaimDirectory) -> None:
+        """Fetch the secrets to mask in a log that an earlier process of this agent has left."""
         versions = given_versions(directory)
         if versions is None:
             return
         task = asyncio.create_task(
-            self._recall(instance_id, token, versions), name=f"secrets of {instance_id}"
+            self._fetch_again(instance_id, token, versions), name=f"secrets of {instance_id}"
         )
-        self._recalls.add(task)
-        task.add_done_callback(self._recalls.discard)
+        self._fetches.add(task)
+        task.add_done_callback(self._fetches.discard)
 
-    async def _recall(self, instance_id: UUID, token: UUID, versions: Mapping[str, int]) -> None:
+    async def _fetch_again(self, instance_id: UUID, token: UUID, versions: Mapping[str, int]) -> None:
         try:
-            found = await self._fetch(instance_id, token, versions)
+            fetched = await self._request(instance_id, token, versions)
         except HetuflowError as error:
             log.warning(
-                "What to mask in a log is not known any more; the rest of it is not shipped.",
+                "secrets to mask are unknown, the rest of the log is not shipped",
                 instance_id=str(instance_id),
                 error=error.message,
             )
             self._shipper.withhold(token)
         else:
-            self._unveil(token, {one.name: one.value for one in found.secrets})
+            self._set_secrets(token, {secret.name: secret.value for secret in fetched.secrets})
 
-    async def _fetch(self, instance_id: UUID, token: UUID, versions: Mapping[str, int]) -> SecretsFetched:
+    async def _request(self, instance_id: UUID, token: UUID, versions: Mapping[str, int]) -> SecretsFetched:
         backoff = Backoff(self._rng, longest=10.0)
         request = FetchSecrets(self._session.session_id, instance_id, token, dict(versions))
         for _ in range(_MOST_TRIES):
@@ -108,12 +107,12 @@ class TaskSecrets:
                 await asyncio.sleep(backoff.fail(error))
         return await self._gateway.fetch_secrets(request)
 
-    def _unveil(self, token: UUID, values: Mapping[str, str]) -> None:
-        self._shipper.unveil(token, [form for value in values.values() for form in masked_forms(value)])
+    def _set_secrets(self, token: UUID, values: Mapping[str, str]) -> None:
+        self._shipper.set_secrets(token, [form for value in values.values() for form in masked_forms(value)])
 
 
 def given_versions(directory: ClaimDirectory) -> dict[str, int] | None:
-    """Which versions of which secrets the claim's task was given; None when it has none."""
+    """The versions of the secrets that the task was given; None if it has no secrets."""
     try:
         return msgspec.json.decode(directory.secrets.read_bytes(), type=dict[str, int])
     except FileNotFoundError:
@@ -123,13 +122,13 @@ def given_versions(directory: ClaimDirectory) -> dict[str, int] | None:
 
 
 def with_secrets(run: RunSpec, values: Mapping[str, str]) -> RunSpec:
-    """What to execute with the values in their places; to be kept in memory alone."""
+    """The run specification with the values of secrets; it must not be written to disk."""
     if not run.secrets:
         return run
     env, headers, named = dict(run.env), {}, {}
     for place in run.secrets:
         if place.name not in values:
-            continue  # a probe of a task that an earlier life of this agent has started
+            continue  # a probe of a task that an earlier process of this agent has started
         value = place.prefix + values[place.name]
         if place.env is not None:
             env[place.env] = value

@@ -1,8 +1,8 @@
-"""Whose turn it is: as many work at once as there are slots, and whoever was taken ahead waits in line.
+"""Which attempts have a slot. As many run as there are slots; those that were claimed ahead wait in a queue.
 
-Commands that are due may wait at the keeper, which has the next one under way before we hear that a slot is
-free. They have their turn here ahead of time, but only while nothing else works in our slots: of that the
-keeper knows nothing.
+Commands that are due may wait at the keeper, which starts the next one before the agent learns that a slot is
+free. They leave this queue early, but only while no other work holds a slot: the keeper counts its own
+commands only.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from collections.abc import Callable, Hashable
 from enum import Enum, auto
 from typing import Final
 
-# Of how long it takes to get work ready: once to ask for it, once to have its start committed, and some air.
+# A multiple of the time that work needs to get ready: one poll, one start, and a margin.
 _HORIZON: Final = 2.5
-# Once it is ready, what was taken ahead should have its turn long before it is given back.
+# Work that was claimed ahead should get a slot in this time, long before it is released.
 _LONGEST_WAIT: Final = 0.2
 _MOST_AHEAD: Final = 256
-# No process is over sooner.
+# No process ends sooner.
 _SHORTEST: Final = 0.001
-# How much the last one counts among all.
+# The weight of the last sample in an average.
 _SHARE: Final = 0.1
-# Of how long ago the pace still tells, in seconds.
-_WHILE: Final = 0.5
-# After so long without an end what came before tells nothing any more, and no less is enough to tell by.
+# The time constant of the pace, in seconds.
+_TIME_CONSTANT: Final = 0.5
+# After so long without an end the pace starts anew; it is computed over at least `_SHORTEST_SPAN` seconds.
 _PAUSE: Final = 0.25
-_LEAST_TOLD: Final = 0.1
+_SHORTEST_SPAN: Final = 0.1
 
 
 class Pace:
-    """How long work takes, of late, how much of it ends per second, and how long it takes to get more ready.
+    """How long recent work took, how much of it ended per second, and how long new work needs to get ready.
 
-    So many are taken ahead as the slots could be done with by the time others are ready: short work is, long
-    is not. What really ends per second is a bound and not the measure: with nothing ahead it would stay low,
-    and so it would with no more ahead than ends while others are made ready.
+    The agent claims as much ahead as its slots can finish until new work is ready: some if work is short,
+    none if it is long. The number of ends per second is an upper bound only: it would stay low without work
+    that was claimed ahead.
     """
 
     def __init__(self) -> None:
-        # Ends of late, each counting for less with time; since when, and as of when.
+        # Recent ends, with a weight that decreases; since when they count, and the time of the last one.
         self._recent = 0.0
         self._since = 0.0
         self._at = 0.0
@@ -46,11 +46,11 @@ class Pace:
         self._duration: float | None = None
 
     def note_ready(self, seconds: float) -> None:
-        """Work that could begin at once was ready so long after it came."""
+        """Work that was due got ready so many seconds after it came."""
         self._lead += (seconds - self._lead) * (_SHARE if self._lead else 1.0)
 
     def note_end(self, now: float, seconds: float) -> None:
-        """Some work has ended that took so long."""
+        """Work has ended that took so many seconds."""
         if now - self._at > _PAUSE:
             self._recent, self._since = 0.0, now - seconds
         self._recent = self._left(now) + 1
@@ -59,15 +59,15 @@ class Pace:
         self._duration = before + (seconds - before) * _SHARE
 
     def per_second(self, now: float) -> float:
-        """Of the time since work began to end: a burst is not slow because there was nothing before it."""
-        told = max(_LEAST_TOLD, now - self._since)
-        return self._left(now) / (_WHILE * (1 - math.exp(-told / _WHILE)))
+        """Ends per second since the current burst began: the idle time before it does not count."""
+        span = max(_SHORTEST_SPAN, now - self._since)
+        return self._left(now) / (_TIME_CONSTANT * (1 - math.exp(-span / _TIME_CONSTANT)))
 
     def _left(self, now: float) -> float:
-        return self._recent * math.exp(-max(0.0, now - self._at) / _WHILE)
+        return self._recent * math.exp(-max(0.0, now - self._at) / _TIME_CONSTANT)
 
     def ahead(self, now: float, slots: int) -> int:
-        """How many to take beyond the slots."""
+        """How many assignments to claim beyond the slots."""
         if self._duration is None:
             return 0
         done_meanwhile = slots * _HORIZON * self._lead / max(self._duration, _SHORTEST)
@@ -76,48 +76,45 @@ class Pace:
 
 
 class Waits(Enum):
-    """Where work may wait for its slot."""
+    """Where work waits for its slot."""
 
     HERE = auto()
-    # The keeper runs it, but not before an instant: it has a slot from the moment there is one.
+    # Here, though the keeper runs it: it is due later, and keeps a slot from the moment it gets one.
     HERE_FOR_KEEPER = auto()
     AT_KEEPER = auto()
 
 
 class Slots:
-    """A slot is had from the moment there is one, also by work that is not due yet.
-
-    Who has one is known by identity or by whatever names it, as long as that is hashable.
-    """
+    """Work holds a slot from the moment it gets one, also before it is due. Holders are hashable."""
 
     def __init__(self, count: int) -> None:
         self.pace = Pace()
         self._count = count
         self._holders: set[Hashable] = set()
-        # Of them, those whose work is not the keeper's.
+        # The holders whose work the keeper does not run.
         self._own: set[Hashable] = set()
-        # In the order they came: how to call them, and whether they may wait at the keeper.
-        self._line: dict[Hashable, tuple[Callable[[], None], Waits]] = {}
+        # In the order in which they came: what to call when they get a slot, and where they wait.
+        self._queue: dict[Hashable, tuple[Callable[[], None], Waits]] = {}
 
     @property
     def count(self) -> int:
         return self._count
 
     def ahead(self, now: float) -> int:
-        """How many to take beyond them."""
+        """How many assignments to claim beyond the slots."""
         return self.pace.ahead(now, self._count)
 
     def resize(self, count: int) -> None:
         self._count = count
-        self._call_next()
+        self._assign()
 
-    def enter(self, who: Hashable, on_turn: Callable[[], None], waits: Waits = Waits.HERE) -> None:
-        """Have a slot, or stand in line and be called when there is one."""
-        self._line[who] = (on_turn, waits)
-        self._call_next()
+    def enter(self, who: Hashable, on_slot: Callable[[], None], waits: Waits = Waits.HERE) -> None:
+        """Get a slot, or wait for one; `on_slot` is called when `who` gets it."""
+        self._queue[who] = (on_slot, waits)
+        self._assign()
 
     def occupy(self, who: Hashable) -> None:
-        """Of what works already, whether there is a slot for it or not."""
+        """Hold a slot for work that runs already, even if none is free."""
         self._holders.add(who)
 
     def holds(self, who: Hashable) -> bool:
@@ -126,7 +123,7 @@ class Slots:
     async def wait(
         self, who: Hashable, changed: asyncio.Event, patience: float, gives_up: Callable[[], bool]
     ) -> bool:
-        """Whether `who` got a slot within `patience` seconds. `changed` is set when one of these may hold."""
+        """Whether `who` gets a slot within `patience` seconds. `changed` is set on every change."""
         if who in self._holders:
             return True
         loop = asyncio.get_running_loop()
@@ -139,18 +136,18 @@ class Slots:
         return who in self._holders
 
     def leave(self, who: Hashable) -> None:
-        self._line.pop(who, None)
+        self._queue.pop(who, None)
         self._holders.discard(who)
         self._own.discard(who)
-        self._call_next()
+        self._assign()
 
-    def _call_next(self) -> None:
-        while self._line:
-            who = next(iter(self._line))
-            call, waits = self._line[who]
+    def _assign(self) -> None:
+        while self._queue:
+            who = next(iter(self._queue))
+            call, waits = self._queue[who]
             if len(self._holders) >= self._count and (self._own or waits is not Waits.AT_KEEPER):
                 return
-            del self._line[who]
+            del self._queue[who]
             self._holders.add(who)
             if waits is Waits.HERE:
                 self._own.add(who)

@@ -1,7 +1,7 @@
-"""Which executors this agent has: the built-in ones and those other packages bring.
+"""The executors of this agent: the built-in ones and those of other packages.
 
-Entry points are read from installed metadata. Where there is none (a source tree on the path, a frozen
-program) the built-in ones are still there; an entry point of the same name takes their place.
+Entry points are read from installed metadata. Without metadata (a source tree on the path, a frozen program)
+the built-in executors are still available. An entry point of the same name replaces a built-in executor.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.executo
 
 GROUP: Final = "hetuflow.executors"
 
-# What an entry point leads to; another package may have got it wrong, which `_made` notices.
+# The type of an entry point; `_made` checks what it returns.
 Maker = Callable[[ExecutorHost], Executor]
 BUILT_IN: Final[Mapping[str, Maker]] = {
-    one.name: one for one in (CommandExecutor, HttpExecutor, PythonExecutor)
+    executor.name: executor for executor in (CommandExecutor, HttpExecutor, PythonExecutor)
 }
 
 
 def load_executors(host: ExecutorHost) -> dict[str, Executor]:
-    """Name → executor; one that cannot be had is left out and said so."""
+    """Executors by name; one that cannot be made is left out and logged."""
     made = {name: _made(name, make, host) for name, make in _makers().items()}
     return {name: executor for name, executor in made.items() if executor is not None}
 
@@ -45,13 +45,13 @@ def _makers() -> dict[str, Maker]:
 
 
 class Executors:
-    """All of them as a part of the agent."""
+    """All executors as a part of the agent."""
 
     name = "executors"
 
     def __init__(self, executors: dict[str, Executor]) -> None:
         self._executors = executors
-        # Not offered any more; what they have under way goes on.
+        # Not offered any more; their running work continues.
         self._withdrawn: set[str] = set()
 
     @property
@@ -59,7 +59,7 @@ class Executors:
         return sorted(self._executors.keys() - self._withdrawn)
 
     def adapt(self, host: ExecutorHost) -> None:
-        """The agent's settings have changed: some may have become possible, or impossible."""
+        """The agent's settings have changed: executors may have become available or unavailable."""
         for name, make in _makers().items():
             known = self._executors.get(name)
             if known is None:
@@ -95,7 +95,7 @@ def _made(name: str, make: Maker, host: ExecutorHost) -> Executor | None:
         return None
     said = getattr(executor, "name", None)
     if said != name:
-        # A job would ask for one name and the agent offer another.
+        # Jobs would name one executor, and the agent would offer another.
         log.error("An executor is left out: its name must be that of its entry point.", entry=name, name=said)
         return None
     return executor

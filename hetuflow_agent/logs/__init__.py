@@ -1,1 +1,1 @@
-"""Ships what tasks print: byte ranges of the files they write to, compressed, in order."""
+"""Ships the output of tasks: byte ranges of their log files, compressed, in order."""

@@ -1,7 +1,7 @@
-"""The loop that ships logs of everything under way, a megabyte per request, the claims taking turns.
+"""The loop that ships the logs of all claims, a megabyte per request; the claims take turns.
 
-A result is reported after its log (`drained`), and a claim's folder goes when both are done. Memory holds one
-request's worth; the files themselves are the buffer.
+A result is reported after its log is shipped (`drained`), and the work folder is removed when both are done.
+Memory holds the data of one request; the files themselves are the buffer.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 T = TypeVar("T")
 
 _EVERY: Final = 0.2
-# Once there has been no log for so many rounds.
+# The loop slows down after so many rounds without a log.
 _AT_REST_AFTER: Final = 5
 _AT_REST_EVERY: Final = 2.0
 _REQUEST_BYTES: Final = 1024 * 1024
-# The last claim may add several for each of its streams; servers take 200.
+# The last claim may add several chunks per stream; servers accept 200.
 _REQUEST_CHUNKS: Final = 190
 _LOOP_STOP: Final = 2.0
 
@@ -50,13 +50,13 @@ class FinishedRecords(Protocol):
 
 
 class Disposal(Protocol):
-    """Does away with folders that are reported and shipped."""
+    """Removes work folders whose result is reported and whose log is shipped."""
 
     def reuse(self, directory: ClaimDirectory, contents: FolderContents, *, failed: bool) -> bool:
-        """Keep it for another claim; False when it cannot be had as new."""
+        """Keep the folder for another claim; False if it cannot be used again."""
 
     def dispose(self, directory: ClaimDirectory, *, failed: bool) -> None:
-        """May take long."""
+        """Remove the folder or keep it for inspection; may take long."""
 
 
 class LogShipper:
@@ -76,7 +76,7 @@ class LogShipper:
         masking: Masking | None = None,
         output_limit: int | None = None,
     ) -> None:
-        # Of the logs that begin from now on.
+        # For logs that begin from now on.
         self.masking = masking or Masking()
         self.output_limit = output_limit
         self._gateway = gateway
@@ -88,7 +88,7 @@ class LogShipper:
         self._stop_budget = stop_budget
         self._logs: OrderedDict[UUID, ClaimLog] = OrderedDict()
         self._last_asked: ClaimLog | None = None
-        # Rounds since there was a log to look at.
+        # Rounds since the last log.
         self._quiet = 0
         self._backoff = Backoff(rng)
         self._request_chunks = _REQUEST_CHUNKS
@@ -107,7 +107,7 @@ class LogShipper:
         await self._loop.start()
 
     async def stop(self) -> None:
-        """Ship what has ended, for a few seconds; the rest follows at the next start."""
+        """Ship logs of ended work for a few seconds; the rest follows at the next start."""
         self._stopping.set()
         await self._loop.stop()
         with suppress(TimeoutError, HetuflowError):
@@ -121,38 +121,44 @@ class LogShipper:
         token: UUID,
         directory: ClaimDirectory,
         *,
-        veiled: bool = False,
-        resting: bool = False,
+        needs_secrets: bool = False,
+        not_begun: bool = False,
         rolling: bool = False,
     ) -> None:
-        """Begin to ship what appears in a claim's files; once it is unveiled, if it is `veiled`.
+        """Ship the log files of a claim from now on.
 
-        `resting`: nothing is written before somebody says that the work has begun, or ended. `rolling`: of a
-        daemon.
+        `needs_secrets`: not before `set_secrets` is called. `not_begun`: the files stay empty until
+        `note_begun` or `close` is called. `rolling`: the log of a daemon.
         """
         if self._loop.every != _EVERY:
             self._loop.every = _EVERY
             self._loop.wake()
         step = step_within(self.output_limit) if rolling else None
         self._logs[token] = ClaimLog(
-            instance_id, token, directory, self.masking, veiled=veiled, resting=resting, rolling_step=step
+            instance_id,
+            token,
+            directory,
+            self.masking,
+            needs_secrets=needs_secrets,
+            not_begun=not_begun,
+            rolling_step=step,
         )
 
-    def stir(self, token: UUID) -> None:
-        """Its work has begun."""
+    def note_begun(self, token: UUID) -> None:
+        """The work of a claim has begun."""
         found = self._logs.get(token)
         if found is not None:
-            found.resting = False
+            found.not_begun = False
 
-    def unveil(self, token: UUID, values: Iterable[str]) -> None:
-        """These values are to be masked in a claim's log, which may be shipped now."""
+    def set_secrets(self, token: UUID, values: Iterable[str]) -> None:
+        """Set the values to mask in a claim's log, which may be shipped now."""
         found = self._logs.get(token)
         if found is not None:
-            found.unveil(self.masking.extended(values))
+            found.set_masking(self.masking.extended(values))
             self._loop.wake()
 
     def withhold(self, token: UUID) -> None:
-        """Ship nothing more of a log: nobody can tell what is secret in it."""
+        """Ship nothing more of a log, because the secrets in it are unknown."""
         found = self._logs.get(token)
         if found is not None:
             for stream in found.streams.values():
@@ -176,9 +182,9 @@ class LogShipper:
         return masked
 
     def close(self, token: UUID, *, failed: bool = False, contents: FolderContents | None = None) -> None:
-        """Nothing more will be written: what is there now is the whole log.
+        """The log is complete. `failed`: the work failed.
 
-        `failed`: of such work. `contents`: what it left, if nothing that it has started lives on.
+        `contents`: what the work folder contains, if no process of the work is left.
         """
         found = self._logs.get(token)
         if found is not None:
@@ -187,10 +193,10 @@ class LogShipper:
             if not found.drained:
                 self._loop.wake()
 
-    def put_away(self, token: UUID) -> None:
-        """Its result is on record: the folder of work that has said nothing may serve another claim."""
+    def reuse_folder(self, token: UUID) -> None:
+        """The result is recorded: give the folder of work with an empty log to another claim."""
         found = self._logs.get(token)
-        if found is not None and found.wordless and self._is_reused(found):
+        if found is not None and found.empty and self._is_reused(found):
             del self._logs[token]
 
     def drained(self, token: UUID) -> bool:
@@ -198,7 +204,7 @@ class LogShipper:
         return found is None or found.drained
 
     async def taken(self, tokens: Sequence[UUID]) -> list[UUID]:
-        """The server has these results; which still have a log to ship. The others are cleared away."""
+        """The server has taken these results. Return those with an unshipped log; clear the others away."""
         left, unknown = [], []
         for token in tokens:
             found = self._logs.get(token)
@@ -212,7 +218,7 @@ class LogShipper:
         return left
 
     async def drop(self, token: UUID) -> None:
-        """Ship nothing more of it and remove its folder: nobody wants it."""
+        """Ship nothing more of a log and remove the work folder: the claim is dropped."""
         found = self._logs.pop(token, None)
         if found is not None:
             await asyncio.to_thread(found.directory.remove)
@@ -227,27 +233,25 @@ class LogShipper:
             self._shrink(error)
             return 1
         except Conflict:
-            return 0  # the session was replaced: the process is about to end
+            return 0  # the session was replaced: the process ends
         except HetuflowError as error:
             delay = self._backoff.fail(error)
-            log.warning(
-                "Logs cannot be shipped and will be tried again.", error=error.message, wait=round(delay, 2)
-            )
+            log.warning("logs not shipped, retrying", error=error.message, wait=round(delay, 2))
             await self._pause(delay)
             return 0
         await self._clear()
-        # Small pieces wait for company; a request that is half full means that there is more.
+        # Small chunks wait for others; after a request that was half full there is more to ship.
         return 1 if shipped >= _REQUEST_BYTES // 2 else 0
 
     async def _ship(self) -> int:
         """Send one request; the bytes it carried before compression."""
-        logs = [found for found in self._logs.values() if not (found.resting or found.drained)]
+        logs = [found for found in self._logs.values() if not (found.not_begun or found.drained)]
         batch = await asyncio.to_thread(self._gather, logs) if logs else []
         if not batch:
             return 0
         self._last_asked = batch[-1][0]
         for found, _ in batch:
-            if found.token in self._logs:  # else dropped meanwhile
+            if found.token in self._logs:  # else it was dropped since
                 self._logs.move_to_end(found.token)
         chunks = [chunk for _, chunk in batch]
         answer = await self._gateway.logs(LogChunks(self._session.session_id, chunks))
@@ -259,7 +263,7 @@ class LogShipper:
         return sum(chunk.byte_length for chunk in chunks)
 
     def _gather(self, logs: Sequence[ClaimLog]) -> list[tuple[ClaimLog, LogChunk]]:
-        """Reads and compresses, so it runs in a thread; whoever waited longest comes first."""
+        """Read and compress chunks, in a thread; the log that waited longest comes first."""
         batch: list[tuple[ClaimLog, LogChunk]] = []
         room = _REQUEST_BYTES
         for found in logs:
@@ -271,13 +275,13 @@ class LogShipper:
         return batch
 
     def _shrink(self, error: HetuflowError) -> None:
-        """The server refuses a whole request: find the chunk that it minds and give that log up."""
+        """The server refused a whole request: find the chunk that it refuses, and give that log up."""
         found = self._last_asked
         if self._request_chunks > 1 or found is None:
             self._request_chunks = max(1, self._request_chunks // 8)
             return
         log.error(
-            "The server refuses a log; the rest of it is given up.",
+            "server refused a log, giving up the rest of it",
             instance_id=str(found.instance_id),
             error=error.message,
         )
@@ -290,13 +294,13 @@ class LogShipper:
             self.on_drained()
 
     async def _clear(self) -> None:
-        """Do away with folders of claims that are reported and shipped; then with their records."""
+        """Remove work folders of claims that are reported and shipped, then their records."""
         done = [found for found in self._logs.values() if found.taken and found.drained]
         for found in done:
             self._logs.pop(found.token, None)
         if not done:
             return
-        # Nobody has a file of a deserted one open. A thread for this would cost more than it takes.
+        # Reusing a folder takes less time than starting a thread would. No process has its files open.
         left = [found for found in done if not self._is_reused(found)]
         if left:
             await asyncio.to_thread(self._dispose_all, left)
@@ -311,7 +315,7 @@ class LogShipper:
             self._disposal.dispose(found.directory, failed=found.failed)
 
     async def _forget(self, tokens: Sequence[UUID]) -> None:
-        with suppress(HostBlocked):  # the records stay, and the next start finds nothing to ship
+        with suppress(HostBlocked):  # the records stay until the next start, which finds nothing to ship
             await self._records.remove(tokens)
 
     async def _pause(self, delay: float) -> None:

@@ -1,4 +1,4 @@
-"""One claim's log on disk: how far each stream has been shipped, and what comes next."""
+"""One claim's log on disk: how much of each stream was shipped, and which chunks are next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LEVEL: Final = 3
 
 @dataclass(slots=True)
 class StreamTail:
-    """`end` is known once nothing more will be written that counts; `refused` ends it early."""
+    """One stream. `end` is set when the stream is complete; `refused` ends it early."""
 
     name: str
     path: str
@@ -29,10 +29,10 @@ class StreamTail:
     offset: int = 0
     end: int | None = None
     refused: bool = False
-    # Before this the file is a hole; it grows by steps.
+    # The file is a hole before this offset, which grows by `step`.
     hole: int = 0
     step: int = STEP
-    # Whether it goes on for ever, and room matters more than the last byte of what is cut off.
+    # Whether the stream may never end: freeing disk space is worth the loss of a few bytes.
     rolling: bool = False
 
     @property
@@ -40,21 +40,21 @@ class StreamTail:
         return self.refused or (self.end is not None and self.offset >= self.end)
 
     def size(self) -> int:
-        """Bytes that may be shipped so far."""
+        """Bytes that may be shipped now."""
         if self.end is not None:
             return self.end
         try:
-            return os.stat(self.path).st_size  # noqa: PTH116  of every task, more than once
+            return os.stat(self.path).st_size  # noqa: PTH116  for every task: no Path object
         except FileNotFoundError:
             return self.offset
 
     def close(self, size: int | None = None) -> None:
-        """`size`: of the whole file, where somebody has just looked."""
+        """Complete the stream. `size`: of the whole file, if the caller knows it."""
         if self.end is None:
             self.end = self.size() if size is None else size
 
     def read(self, most: int, ahead: int = 0) -> bytes:
-        """The next bytes, or those `ahead` of them, without secrets; nothing when there are none (yet)."""
+        """The next bytes, or those `ahead` of them, with secrets masked; empty if there are none yet."""
         if self.refused:
             self._discard()
             return b""
@@ -68,17 +68,17 @@ class StreamTail:
             return window
         stop = min(len(window), before + most)
         if self.end is None and offset - before + len(window) >= size:
-            # It still grows, and a secret may be half written.
+            # The stream still grows, and a secret may be half written.
             stop = min(stop, max(before, self.masking.settled(window)))
         return self.masking.masked(window, before, stop)
 
     def moved(self) -> None:
-        """After `offset` has changed: what was shipped takes no more room on the disk."""
+        """The offset has changed: free the disk space of the shipped part."""
         if self.end is None and self.offset - REACH - self.hole >= self.step:
             self._give_back(self.offset - REACH)
 
     def _discard(self) -> None:
-        """Nobody takes it any more, but it may go on for long."""
+        """The server refuses the stream, which may continue for long: free its disk space."""
         size = self.size()
         if self.end is None and size - self.hole >= self.step:
             self._give_back(size)
@@ -91,7 +91,7 @@ class StreamTail:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            # Its folder was removed by hand: there is nothing left to ship.
+            # The folder was removed by hand: there is nothing left to ship.
             self.refused = True
             return b""
         try:
@@ -99,7 +99,7 @@ class StreamTail:
         finally:
             os.close(descriptor)
         if start + len(data) <= self.offset and self.end is not None:
-            self.end = self.offset  # it was cut shorter after its end
+            self.end = self.offset  # the file was truncated after the end of the work
         return data
 
 
@@ -107,8 +107,8 @@ class StreamTail:
 class ClaimLog:
     """The streams of one claim.
 
-    `taken`: the server has answered the result, a failure if `failed`. `contents`: what was left in the
-    folder when nothing lived any more of what the work had started.
+    `taken`: the server has taken the result. `failed`: the work failed. `contents`: what the work folder
+    contains, if no process of the work is left.
     """
 
     instance_id: UUID
@@ -118,21 +118,21 @@ class ClaimLog:
     taken: bool = False
     failed: bool = False
     contents: FolderContents | None = None
-    # Nothing may be shipped before it is known what to mask.
-    veiled: bool = False
-    # Its work has not begun: there is nothing to look for.
-    resting: bool = False
-    # Of a daemon: what was shipped is given back to the disk by steps of this many bytes.
+    # Nothing may be shipped before the secrets to mask are known.
+    needs_secrets: bool = False
+    # The work has not begun: its files are empty.
+    not_begun: bool = False
+    # For a daemon: the disk space of the shipped part is freed in steps of so many bytes.
     rolling_step: int | None = None
-    # It has ended and nothing was ever written.
-    wordless: bool = field(default=False, init=False)
+    # Whether the log is complete and empty.
+    empty: bool = field(default=False, init=False)
     _streams: dict[str, StreamTail] | None = field(default=None, init=False)
 
     @property
     def streams(self) -> dict[str, StreamTail]:
-        """By name. Not made before somebody asks: of most short work nobody does."""
+        """By name. Made on use: most short work needs none."""
         if self._streams is None:
-            end = 0 if self.wordless else None
+            end = 0 if self.empty else None
             self._streams = {
                 name: StreamTail(name, self.directory.at(name), self.masking, end=end) for name in STREAMS
             }
@@ -144,28 +144,28 @@ class ClaimLog:
     @property
     def drained(self) -> bool:
         if self._streams is None:
-            return self.wordless
+            return self.empty
         return all(stream.drained for stream in self._streams.values())
 
     def close(self) -> None:
-        self.resting = False
+        self.not_begun = False
         sizes = {} if self.contents is None else self.contents.sizes
-        # Nobody asks for its streams then, unless somebody has.
-        self.wordless = sizes.get(STDOUT) == 0 and sizes.get(STDERR) == 0
-        if self._streams is not None or not self.wordless:
+        # Then no stream objects are needed, unless they exist already.
+        self.empty = sizes.get(STDOUT) == 0 and sizes.get(STDERR) == 0
+        if self._streams is not None or not self.empty:
             for name, stream in self.streams.items():
                 stream.close(sizes.get(name))
 
-    def unveil(self, masking: Masking) -> None:
+    def set_masking(self, masking: Masking) -> None:
         self.masking = masking
         for stream in self.streams.values():
             stream.masking = masking
-        self.veiled = False
+        self.needs_secrets = False
 
     def chunks(self, most: int) -> list[LogChunk]:
-        """What each stream has next, `most` bytes together: half for the first, so that both come along."""
+        """The next chunks, at most `most` bytes: half of them for the first stream, so that both progress."""
         found: list[LogChunk] = []
-        if self.veiled:
+        if self.needs_secrets:
             return found
         for stream, share in zip(self.streams.values(), (most - most // 2, most), strict=True):
             ahead, room = 0, min(share, most)
@@ -179,7 +179,7 @@ class ClaimLog:
         return found
 
     def apply(self, chunk: LogChunk, result: LogResult) -> None:
-        """Move to where the server is; it is the truth about what it has."""
+        """Continue at the offset that the server reports."""
         stream = self.streams[chunk.stream]
         match result.outcome:
             case LogOutcome.APPENDED:

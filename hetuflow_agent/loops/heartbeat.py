@@ -1,8 +1,8 @@
-"""Tells the server what this agent still holds, and holds its own processes to their leases.
+"""Reports to the server which claims this agent holds, and ends executions whose lease was not renewed.
 
-Two threads, neither of which waits for anything the agent's work does: one asks the server, the other watches
-the time. When no answer comes for most of a lease, what runs under it is ended here before the server gives
-it to another agent (`on_lost: kill`). An error is not an answer: it stops nothing and renews nothing.
+There are two threads, and work of the agent cannot block them: one sends heartbeats, the other checks the
+leases. If no heartbeat succeeds for most of a lease, the agent ends the execution before the server assigns
+it to another agent (`on_lost: kill`). An error is not an answer: it neither stops nor renews a claim.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 import structlog
 
 from hetuflow_agent.attempt.claims import Claims
-from hetuflow_agent.attempt.progress import ProgressBook
-from hetuflow_agent.attempt.readiness import ReadinessBook
+from hetuflow_agent.attempt.progress import ProgressReports
+from hetuflow_agent.attempt.readiness import ReadinessReports
 from hetuflow_agent.attempt.runner import Runner
 from hetuflow_agent.gateway import Backoff, BlockingGateway, Session
 from hetuflow_agent.host.usage import HostMeter
@@ -29,9 +29,9 @@ from hetuflow_core.runtime.clock import Clock
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.heartbeat")
 
 _TICK: Final = 0.25
-# With nothing held; what comes meanwhile is looked at long before any lease is half over.
+# Without claims; a new claim is noticed long before half of its lease has passed.
 _IDLE_TICK: Final = 1.0
-# With nothing held the poll is sign of life enough; this keeps the server's clock in view.
+# Without claims the poll shows that the agent is alive; heartbeats only sample the server's clock.
 _IDLE_EVERY: Final = 30.0
 _LONGEST_ANSWER: Final = 5.0
 _SHORTEST_ANSWER: Final = 0.5
@@ -39,19 +39,19 @@ _JOIN: Final = 1.0
 
 
 def period(wanted: float, shortest_lease: float | None, *, holding: bool) -> float:
-    """Seconds between heartbeats: as the server wants, but four times per lease at least."""
+    """Seconds between heartbeats: what the server asks for, but at least four per lease."""
     if not holding:
         return max(wanted, _IDLE_EVERY)
     return wanted if shortest_lease is None else min(wanted, shortest_lease / 4)
 
 
 def tick(*, holding: bool) -> float:
-    """Seconds between two looks at what is held and at the time."""
+    """Seconds between two checks of claims and clock."""
     return _TICK if holding else _IDLE_TICK
 
 
 def patience(shortest_lease: float | None) -> float:
-    """Seconds to wait for an answer: with a short lease there must be time to ask again."""
+    """Seconds to wait for an answer: a short lease has to leave time for another heartbeat."""
     if shortest_lease is None:
         return _LONGEST_ANSWER
     return min(_LONGEST_ANSWER, max(_SHORTEST_ANSWER, shortest_lease / 4))
@@ -73,8 +73,8 @@ class Heartbeat:
         rng: random.Random,
     ) -> None:
         self._meter = meter
-        self._progress = ProgressBook()
-        self._readiness = ReadinessBook()
+        self._progress = ProgressReports()
+        self._readiness = ReadinessReports()
         self._make_gateway = make_gateway
         self._on_commands = on_commands
         self._session = session
@@ -98,7 +98,7 @@ class Heartbeat:
     async def stop(self) -> None:
         self._stopping.set()
         for thread in self._threads:
-            # One that waits for an answer ends with the process.
+            # A thread that waits for an answer ends with the process.
             await asyncio.to_thread(thread.join, _JOIN)
 
     def _beat(self) -> None:
@@ -108,7 +108,7 @@ class Heartbeat:
             while not self._stopping.wait(tick(holding=len(self._claims) > 0)):
                 held, shortest = self._claims.snapshot()
                 every = period(self._session.heartbeat_every, shortest, holding=bool(held))
-                # Looked at anew each time: a claim that came meanwhile does not wait out an idle period.
+                # Computed anew each time: a new claim does not wait for the end of an idle period.
                 if self._clock.boottime() - asked >= min(wait, every) or self._has_news():
                     asked = self._clock.boottime()
                     wait = self._ask(gateway, held, shortest, every)
@@ -116,7 +116,7 @@ class Heartbeat:
             gateway.close()
 
     def _has_news(self) -> bool:
-        """Whether there is something the server waits for; one that does not answer is not told sooner."""
+        """Whether a verdict on readiness has changed, unless the server does not answer."""
         return self._backoff.failures == 0 and bool(self._readiness.changed(self._runner.readiness()))
 
     def _ask(self, gateway: BlockingGateway, held: list[Held], shortest: float | None, every: float) -> float:
@@ -131,26 +131,28 @@ class Heartbeat:
             answer = gateway.heartbeat(message, timeout=patience(shortest))
         except HetuflowError as error:
             if self._backoff.failures == 0:
-                log.warning("A heartbeat failed and is tried again.", error=error.message)
+                log.warning("heartbeat failed, retrying", error=error.message)
             wait = self._backoff.fail(error)
             return min(wait, every)
         except Exception:
-            log.exception("A heartbeat failed unexpectedly and is tried again.")
+            log.exception("heartbeat failed unexpectedly, retrying")
             return min(self._backoff.fail(), every)
         if self._backoff.failures > 0:
-            log.info("Heartbeats succeed again.", failed=self._backoff.failures)
+            log.info("heartbeats succeed again", failed=self._backoff.failures)
         self._backoff.succeed()
-        tokens = {one.token for one in held}
-        self._progress.told(progress, tokens)
-        self._readiness.told(readiness, tokens)
+        tokens = {each.token for each in held}
+        self._progress.note_reported(progress, tokens)
+        self._readiness.note_reported(readiness, tokens)
         self._runner.renew(held, answer, sent_at)
         self._hand_over(held, answer)
         return every
 
     def _hand_over(self, held: list[Held], answer: HeartbeatKept) -> None:
         if self._event_loop is not None:
-            with suppress(RuntimeError):  # the event loop is closed: everything has stopped
-                self._event_loop.call_soon_threadsafe(self._runner.obey, held, answer.kept, answer.cancels)
+            with suppress(RuntimeError):  # the event loop is closed: the agent has stopped
+                self._event_loop.call_soon_threadsafe(
+                    self._runner.apply_heartbeat, held, answer.kept, answer.cancels
+                )
                 if answer.commands:
                     self._event_loop.call_soon_threadsafe(self._on_commands, answer.commands)
 
@@ -159,4 +161,4 @@ class Heartbeat:
             try:
                 self._runner.hold_to_leases(self._clock.boottime())
             except Exception:
-                log.exception("Watching the leases failed and goes on.")
+                log.exception("checking leases failed, continuing")

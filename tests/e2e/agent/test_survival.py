@@ -57,7 +57,7 @@ def test_killed_and_started_again_it_goes_on_with_the_same_attempt(host: Host, t
     host.await_output(instance, "\n5\n")
     kill(first)
     second = host.agent()
-    second.await_log("Work of an earlier agent process goes on.")
+    second.await_log("resumed claims of an earlier agent process")
     gate.touch()
     done = host.server.client.wait(task.id, timeout=30)
     assert (done.status, done.exit_code, done.attempts) == ("failed", 7, 1)

@@ -286,7 +286,7 @@ async def test_what_the_server_no_longer_keeps_is_stopped_without_a_result(bench
     bench.runner.accept([kept, dropped, unasked])
     await wait_until_async(lambda: all(attempt.runs for attempt in bench.runner.attempts()))
     sent = [Held(each.instance_id, each.token) for each in (kept, dropped)]
-    bench.runner.obey(sent, [kept.instance_id], [])
+    bench.runner.apply_heartbeat(sent, [kept.instance_id], [])
     await wait_until_async(lambda: len(bench.runner.attempts()) == 2)
     assert {each.assignment.token for each in bench.runner.attempts()} == {kept.token, unasked.token}
     assert bench.desk.finishes == {}
@@ -500,7 +500,7 @@ async def test_no_more_work_is_asked_for_or_begun_than_may_be(
 def test_only_what_was_asked_about_and_is_neither_kept_nor_cancelled_is_no_longer_ours() -> None:
     kept, cancelled, gone = (Held(uuid4(), uuid4()) for _ in range(3))
     cancels = [Cancel(cancelled.instance_id, cancelled.token)]
-    assert runners._no_longer_ours([kept, cancelled, gone], [kept.instance_id], cancels) == [gone]
+    assert runners._lost_claims([kept, cancelled, gone], [kept.instance_id], cancels) == [gone]
 
 
 async def test_another_in_our_place_costs_what_we_run_its_life(bench: Bench) -> None:
@@ -509,7 +509,7 @@ async def test_another_in_our_place_costs_what_we_run_its_life(bench: Bench) -> 
     work = assignment_of(script=f"exec {FOR_EVER}", kill_grace_ms=60_000)
     bench.runner.accept([work])
     await wait_until_async(lambda: any(attempt.runs for attempt in bench.runner.attempts()))
-    bench.runner.lose_place()
+    bench.runner.end_on_stop()
     await bench.runner.stop()
     finish = bench.desk.finishes[work.instance_id]
     assert (finish.status, finish.reason) == (Status.LOST, "agent_shutdown")

@@ -120,10 +120,10 @@ async def test_what_breaks_after_its_start_has_failed_and_leaves_nothing_running
 ) -> None:
     """The server need not wait for the lease to learn of it."""
 
-    def stir(token: UUID) -> None:
+    def note_begun(token: UUID) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(bench.dependencies.shipper, "stir", stir)
+    monkeypatch.setattr(bench.dependencies.shipper, "note_begun", note_begun)
     work = assignment_of(script=FOR_EVER)
     bench.runner.accept([work])
     await wait_until_async(lambda: bench.runner.attempts()[0].child)
@@ -242,7 +242,7 @@ async def test_a_log_with_secrets_is_not_shipped_before_they_are_known_again(
     await bench.dependencies.shipper.run_once()
     assert bench.book.streams == {}
     assert not bench.dependencies.shipper.drained(work.token)
-    assert [token for _, token, _ in recovery.veiled] == ([work.token] if given else [])
-    bench.dependencies.shipper.unveil(work.token, ["hunter22"])
+    assert [token for _, token, _ in recovery.needs_secrets] == ([work.token] if given else [])
+    bench.dependencies.shipper.set_secrets(work.token, ["hunter22"])
     await wait_until_async(lambda: bench.dependencies.shipper.drained(work.token))
     assert bench.book.streams == {(work.instance_id, "stdout"): b"********"}

@@ -11,7 +11,7 @@ import pytest
 
 from hetuflow_agent.attempt.classify import Verdict
 from hetuflow_agent.attempt.outputs import OUTPUT_BYTES, BadOutput, collect_output, read_output
-from hetuflow_agent.attempt.progress import ProgressBook, parse_progress, read_progress
+from hetuflow_agent.attempt.progress import ProgressReports, parse_progress, read_progress
 from hetuflow_core.states import InstanceStatus as Status
 
 
@@ -121,16 +121,16 @@ def test_a_progress_file_that_is_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
 
 
 def test_only_what_changed_is_told_and_again_until_it_was_heard(tmp_path: Path) -> None:
-    book, key, file = ProgressBook(), (uuid4(), uuid4()), tmp_path / "progress"
+    book, key, file = ProgressReports(), (uuid4(), uuid4()), tmp_path / "progress"
     file.write_text("10 a")
     (first,) = book.changed({key: file}, lambda _, text: text)
     assert (first.instance_id, first.token, first.percent, first.message) == (*key, 10.0, "a")
     assert book.changed({key: file}, lambda _, text: text) == [first]
-    book.told([first], {key[1]})
+    book.note_reported([first], {key[1]})
     assert book.changed({key: file}, lambda _, text: text) == []
     file.write_text("20 b")
     assert [one.percent for one in book.changed({key: file}, lambda _, text: text)] == [20.0]
-    book.told([], set())
+    book.note_reported([], set())
     file.write_text("10 a")
     assert book.changed({key: file}, lambda _, text: text) == [first]
 
@@ -138,7 +138,7 @@ def test_only_what_changed_is_told_and_again_until_it_was_heard(tmp_path: Path) 
 def test_what_is_told_of_progress_has_no_secrets_in_it(tmp_path: Path) -> None:
     file = tmp_path / "progress"
     file.write_text("50 with hunter22\n")
-    found = ProgressBook().changed(
+    found = ProgressReports().changed(
         {(uuid4(), uuid4()): file}, lambda _, text: text.replace("hunter22", "***")
     )
     assert [one.message for one in found] == ["with ***"]

@@ -60,11 +60,11 @@ def test_a_veiled_log_waits_until_it_is_known_what_to_mask(tmp_path: Path) -> No
     directory = ClaimDirectory(tmp_path / "claim")
     directory.make()
     directory.stream("stdout").write_bytes(b"a hunter22 b")
-    log = ClaimLog(uuid4(), uuid4(), directory, veiled=True)
+    log = ClaimLog(uuid4(), uuid4(), directory, needs_secrets=True)
     log.close()
     assert log.chunks(1000) == []
     assert not log.drained
-    log.unveil(Masking(values=["hunter22"]))
+    log.set_masking(Masking(values=["hunter22"]))
     assert log.streams["stdout"].read(1000) == b"a ******** b"
 
 
@@ -98,7 +98,7 @@ class Shipper:
         self.unveiled: list[tuple[UUID, list[str]]] = []
         self.withheld: list[UUID] = []
 
-    def unveil(self, token: UUID, values: Iterable[str]) -> None:
+    def set_secrets(self, token: UUID, values: Iterable[str]) -> None:
         self.unveiled.append((token, list(values)))
 
     def withhold(self, token: UUID) -> None:
@@ -114,7 +114,7 @@ async def test_values_are_brought_masked_and_written_nowhere(tmp_path: Path) -> 
     """On disk is which versions they were, for who has to mask them after a restart."""
     directory, assignment = ClaimDirectory(tmp_path), assignment_of(["true"])
     room, shipper = room_of(Vault(Unanswered("gone")))
-    assert await room.bring(assignment, directory) == {"token": "hunter22"}
+    assert await room.fetch(assignment, directory) == {"token": "hunter22"}
     assert given_versions(directory) == {"token": 3}
     assert directory.secrets.stat().st_mode & 0o777 == 0o600
     [(token, forms)] = shipper.unveiled
@@ -125,7 +125,7 @@ async def test_values_are_brought_masked_and_written_nowhere(tmp_path: Path) -> 
 async def test_a_task_without_its_secrets_is_told_why(tmp_path: Path) -> None:
     room, shipper = room_of(Vault(Denied("This secret is not for this job.")))
     with pytest.raises(SecretFault, match="not for this job"):
-        await room.bring(assignment_of(["true"]), ClaimDirectory(tmp_path))
+        await room.fetch(assignment_of(["true"]), ClaimDirectory(tmp_path))
     assert shipper.unveiled == []
 
 
@@ -138,8 +138,8 @@ async def test_what_to_mask_is_asked_for_again_in_the_versions_that_were_given(
     directory.secrets.write_text('{"token": 2}')
     vault = Vault() if known else Vault(Denied("It is gone."))
     room, shipper = room_of(vault)
-    room.recall(instance, token, directory)
-    await asyncio.gather(*room._recalls)
+    room.fetch_again(instance, token, directory)
+    await asyncio.gather(*room._fetches)
     assert [request.versions for request in vault.asked] == [{"token": 2}]
     assert [one for one, _ in shipper.unveiled] == ([token] if known else [])
     assert shipper.withheld == ([] if known else [token])

@@ -103,13 +103,13 @@ class Bench:
     def _note_drained(self) -> None:
         self.drained_told += 1
 
-    def claim(self, said: bytes = b"", *, veiled: bool = False, resting: bool = False) -> Claim:
+    def claim(self, said: bytes = b"", *, needs_secrets: bool = False, not_begun: bool = False) -> Claim:
         instance, token = uuid4(), uuid4()
         directory = ClaimDirectory(self.root / str(token))
         directory.make()
         claim = Claim(instance, token, directory)
         claim.says(said)
-        self.shipper.follow(instance, token, directory, veiled=veiled, resting=resting)
+        self.shipper.follow(instance, token, directory, needs_secrets=needs_secrets, not_begun=not_begun)
         return claim
 
 
@@ -221,17 +221,17 @@ async def test_what_is_dropped_while_it_is_read_harms_nothing(
 
 
 async def test_what_rests_is_not_looked_at_until_its_work_begins_or_ends(bench: Bench) -> None:
-    begun, ended = bench.claim(b"a", resting=True), bench.claim(b"b", resting=True)
+    begun, ended = bench.claim(b"a", not_begun=True), bench.claim(b"b", not_begun=True)
     await bench.shipper.run_once()
     assert bench.book.requests == []
-    bench.shipper.stir(begun.token)
+    bench.shipper.note_begun(begun.token)
     bench.shipper.close(ended.token)
     await bench.shipper.run_once()
     assert bench.book.streams == {begun.instance: b"a", ended.instance: b"b"}
 
 
 async def test_a_log_whose_secrets_are_not_known_any_more_stays_here(bench: Bench) -> None:
-    claim = bench.claim(b"hunter22", veiled=True)
+    claim = bench.claim(b"hunter22", needs_secrets=True)
     bench.shipper.close(claim.token)
     await bench.shipper.run_once()
     assert not bench.shipper.drained(claim.token)
@@ -245,10 +245,10 @@ async def test_a_log_whose_secrets_are_not_known_any_more_stays_here(bench: Benc
 async def test_values_that_become_known_are_masked_in_the_log_and_elsewhere(bench: Bench) -> None:
     """Beside what this host masks in every log."""
     bench.shipper.masking = Masking(["pw=[a-z]+"])
-    claim = bench.claim(b"hunter22 pw=x", veiled=True)
+    claim = bench.claim(b"hunter22 pw=x", needs_secrets=True)
     bench.shipper.close(claim.token)
     assert bench.shipper.masked(claim.token, "hunter22") == "hunter22"
-    bench.shipper.unveil(claim.token, ["hunter22"])
+    bench.shipper.set_secrets(claim.token, ["hunter22"])
     await bench.shipper.run_once()
     assert bench.book.streams == {claim.instance: b"******** ****"}
     assert bench.shipper.masked(claim.token, "hunter22") == "********"
@@ -261,7 +261,7 @@ async def test_a_folder_serves_another_at_once_only_if_its_work_has_said_nothing
         bench.shipper.close(claim.token, contents=inspect_folder(claim.directory))
     bench.shipper.close(alive.token)  # something that it has started may live on
     for claim in (silent, talking, alive):
-        bench.shipper.put_away(claim.token)
+        bench.shipper.reuse_folder(claim.token)
     assert bench.cellar.reused == [str(silent.token)]
     await bench.shipper.run_once()
     await bench.shipper.taken([silent.token, talking.token, alive.token])

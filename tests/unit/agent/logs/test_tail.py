@@ -140,10 +140,10 @@ def test_a_file_that_is_cut_shorter_after_its_end_ends_there(log: ClaimLog) -> N
 def test_a_log_without_a_word_is_shipped_as_it_ends_and_stays_so_whoever_asks_for_its_streams(
     log: ClaimLog,
 ) -> None:
-    assert (log.drained, log.wordless) == (False, False)
+    assert (log.drained, log.empty) == (False, False)
     log.contents = inspect_folder(log.directory)
     log.close()
-    assert (log.drained, log.wordless) == (True, True)
+    assert (log.drained, log.empty) == (True, True)
     # The folder is another claim's by now.
     write(log, b"not ours")
     assert [stream.end for stream in log.streams.values()] == [0, 0]
@@ -154,5 +154,5 @@ def test_what_was_written_on_one_stream_alone_is_shipped(log: ClaimLog) -> None:
     write(log, b"oh", "stderr")
     log.contents = inspect_folder(log.directory)
     log.close()
-    assert (log.drained, log.wordless) == (False, False)
+    assert (log.drained, log.empty) == (False, False)
     assert [chunk.stream for chunk in log.chunks(MEGABYTE)] == ["stderr"]

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from hetuflow_agent.attempt.readiness import ReadinessBook
+from hetuflow_agent.attempt.readiness import ReadinessReports
 from hetuflow_agent.probes.tally import Tally
 from hetuflow_core.messages import Probe
 
@@ -40,11 +40,11 @@ def test_success_may_need_several_too() -> None:
 
 
 def test_what_was_told_is_not_told_again() -> None:
-    book, instance, token = ReadinessBook(), uuid4(), uuid4()
+    book, instance, token = ReadinessReports(), uuid4(), uuid4()
     (news,) = book.changed({(instance, token): True})
     assert book.changed({(instance, token): True}) == [news], "as long as nobody has heard it"
-    book.told([news], {token})
+    book.note_reported([news], {token})
     assert book.changed({(instance, token): True}) == []
     assert [one.ready for one in book.changed({(instance, token): False})] == [False]
-    book.told([], set())
+    book.note_reported([], set())
     assert book.changed({(instance, token): True}) == [news], "of another claim nothing is known"
