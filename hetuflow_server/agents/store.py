@@ -9,9 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from hetuflow_core import ids
 from hetuflow_core.errors import Conflict
 from hetuflow_core.messages import LimitMeans
-from hetuflow_core.placement import Resources
+from hetuflow_core.placement import AgentFacts, Resources, parse_taint
 from hetuflow_core.resources.agents import AgentSummary
 from hetuflow_core.states import AgentStatus
 from hetuflow_server.postgres.connection import Connection
@@ -77,6 +78,22 @@ class AgentSession:
     labels: dict[str, str]
     capabilities: AgentCapabilities
     registered_at: datetime
+
+    @property
+    def facts(self) -> AgentFacts:
+        """The facts that placement judges; each registration makes another version of them."""
+        capabilities = self.capabilities
+        return AgentFacts(
+            agent_id=self.id,
+            version=ids.milliseconds(self.registered_at),
+            labels=self.labels,
+            taints=tuple(map(parse_taint, capabilities.taints)),
+            pools=frozenset(capabilities.pools),
+            capacity=capabilities.resources,
+            slots=self.slots,
+            executors=frozenset(capabilities.executors),
+            run_as=frozenset(capabilities.run_as),
+        )
 
 
 async def register(

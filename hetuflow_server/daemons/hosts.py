@@ -10,7 +10,6 @@ from uuid import UUID
 from hetuflow_core.daemon import DaemonAgent, DaemonHost
 from hetuflow_core.placement import AgentFacts, VerdictCache
 from hetuflow_core.states import AgentStatus
-from hetuflow_server.agents.facts import facts_of
 from hetuflow_server.daemons import store
 from hetuflow_server.daemons.store import AgentRow, DaemonRow
 from hetuflow_server.placement.classes import PlacementClasses
@@ -45,7 +44,7 @@ class DaemonHosts:
         if unknown:
             for session in await store.sessions(connection, unknown):
                 self._known[session.id] = _KnownHost(
-                    session.registered_at, facts_of(session), frozenset(session.capabilities.namespaces)
+                    session.registered_at, session.facts, frozenset(session.capabilities.namespaces)
                 )
         return rows
 

@@ -6,7 +6,6 @@ from uuid import UUID
 
 from hetuflow_core.placement import Requirements
 from hetuflow_server.agents import store as agent_store
-from hetuflow_server.agents.facts import facts_of
 from hetuflow_server.placement.rules import placement
 from hetuflow_server.postgres.database import Connection
 
@@ -17,4 +16,4 @@ async def agents(
     """Return (id, name) of the agents that serve the namespace and fit, by name."""
     found = await agent_store.serving(connection, namespace)
     rules = placement()
-    return [(one.id, one.name) for one in found if rules.verdict(requirements, facts_of(one)).refusal is None]
+    return [(one.id, one.name) for one in found if rules.verdict(requirements, one.facts).refusal is None]

@@ -12,7 +12,6 @@ from hetuflow_core import ids, messages as m
 from hetuflow_core.placement import Resources, RunningJob, served, takes_work
 from hetuflow_core.runtime.clock import Clock
 from hetuflow_server.agents.command_delivery import CommandDelivery
-from hetuflow_server.agents.facts import facts_of
 from hetuflow_server.agents.sessions import POLL_WAIT, AgentSessions
 from hetuflow_server.agents.store import AgentSession
 from hetuflow_server.gateway.assignments import Assignments
@@ -79,7 +78,7 @@ def _waiting_poll(
 ) -> WaitingPoll:
     free = min(asked.free_slots, session.slots + _MOST_AHEAD, _MOST_PER_POLL)
     return WaitingPoll(
-        facts=facts_of(session),
+        facts=session.facts,
         session_id=asked.session_id,
         request_id=asked.request_id,
         served=served(credential.namespaces, session.capabilities.namespaces),

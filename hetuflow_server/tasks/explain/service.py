@@ -31,7 +31,6 @@ from hetuflow_core.resources.explanations import (
 )
 from hetuflow_core.retry import GiveUp, GiveUpReason, InstanceOutcome, Retry, decide
 from hetuflow_core.states import HeldReason, InstanceStatus
-from hetuflow_server.agents.facts import facts_of
 from hetuflow_server.jobs.versions import JobVersions
 from hetuflow_server.logs.output_tail import output_tail
 from hetuflow_server.placement.rules import placement
@@ -165,7 +164,7 @@ class TaskExplanations:
             else {}
         )
         for one in page:
-            agent, classes = facts_of(one.session), held.get(one.session.id, {})
+            agent, classes = one.session.facts, held.get(one.session.id, {})
             standing = one.standing(
                 agent.slots - sum(classes.values()),
                 left=free(agent.capacity, self._taken(classes)),
