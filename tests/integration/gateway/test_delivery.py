@@ -25,11 +25,12 @@ from hetuflow_server.gateway.entrance import entrances
 from hetuflow_server.http.direct_calls import DirectAnswer, Exchange
 from hetuflow_server.http.listening import HttpServer, Listener
 from hetuflow_server.queue import dispatcher as dispatching_module
+from hetuflow_server.requests.context import RequestContext
 from hetuflow_server.requests.principal import Principal
 from hetuflow_server.settings import ServerSettings
 from tests.support.waiting import wait_until_async
 
-ADMIN = Principal.with_role("tester", Role.ADMIN)
+ADMIN = RequestContext.internal(Principal.with_role("tester", Role.ADMIN))
 
 
 class Agent:
