@@ -1,0 +1,100 @@
+"""The files that a path executes, from the traces of the processes and the times of its repetitions."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, TypeAlias
+
+PROGRAMS: Final = ("server", "agent", "keeper")
+# How hetuflow_core/runtime/loop.py names the tasks of loops.
+_LOOP: Final = "loop "
+# Start and end of a repetition, in nanoseconds on the monotonic clock.
+Window: TypeAlias = tuple[int, int]
+
+
+class Call(NamedTuple):
+    at: int
+    thread: str
+    # The asyncio task; empty outside of tasks.
+    task: str
+    file: str
+    function: str
+
+
+@dataclass(frozen=True)
+class PathFile:
+    name: str
+    # The function of the file that was called first.
+    function: str
+
+
+class Trace:
+    def __init__(self, calls: dict[str, list[Call]]) -> None:
+        self._calls = {program: sorted(calls.get(program, [])) for program in PROGRAMS}
+
+    @classmethod
+    def read(cls, folder: Path) -> Trace:
+        calls: dict[str, list[Call]] = {}
+        for file in folder.glob("*.trace"):
+            command, *lines = file.read_text(encoding="utf-8").splitlines()
+            calls.setdefault(_program_of(command), []).extend(_parsed(lines))
+        return cls(calls)
+
+    def files(self, program: str, windows: Sequence[Window], loops: Collection[str]) -> list[PathFile]:
+        """The files that the program executed in every one of these windows, in order of their first call.
+
+        Of the server's background loops only the named ones count.
+        """
+        other_loops = {
+            call.task
+            for call in self._calls["server"]
+            if call.task.startswith(_LOOP) and call.task.removeprefix(_LOOP) not in loops
+        }
+        skipped = other_loops if program == "server" else set()
+        firsts = [self._first_calls(program, window, skipped) for window in windows]
+        common = set(firsts[0]).intersection(*firsts)
+        delay = {
+            name: statistics.median(
+                calls[name].at - start for calls, (start, _) in zip(firsts, windows, strict=True)
+            )
+            for name in common
+        }
+        return [
+            PathFile(name, Counter(calls[name].function for calls in firsts).most_common(1)[0][0])
+            for name in sorted(common, key=lambda name: delay[name])
+        ]
+
+    def bursts(self, program: str, thread: str, pause: int) -> list[Window]:
+        """When the thread was active: calls that are less than `pause` nanoseconds apart are one burst."""
+        bursts: list[Window] = []
+        for call in self._calls[program]:
+            if call.thread != thread:
+                continue
+            if bursts and call.at - bursts[-1][1] < pause:
+                bursts[-1] = (bursts[-1][0], call.at)
+            else:
+                bursts.append((call.at, call.at))
+        return bursts
+
+    def _first_calls(self, program: str, window: Window, skipped: Collection[str]) -> dict[str, Call]:
+        first: dict[str, Call] = {}
+        for call in self._calls[program]:
+            if window[0] <= call.at <= window[1] and call.task not in skipped:
+                first.setdefault(call.file, call)
+        return first
+
+
+def _program_of(command: str) -> str:
+    if "-I -S" in command:
+        return "keeper"
+    return "agent" if "-m hetuflow_agent" in command else "server"
+
+
+def _parsed(lines: Sequence[str]) -> Iterator[Call]:
+    for line in lines:
+        at, *names = line.split("\t")
+        yield Call(int(at), *names)
