@@ -30,9 +30,8 @@ class Recorder:
         self._root = f"{checkout}/"
         self._pid = os.getpid()
         self._file = os.open(folder / f"{self._pid}.trace", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        # Code object → its file below the checkout; empty for code that does not belong to the project.
-        self._names: dict[CodeType, str] = {}
-        self._last: dict[CodeType, int] = {}
+        # By id, because equal code of different files compares as equal; the entry keeps the id valid.
+        self._known: dict[int, _Function] = {}
         self._write(" ".join(sys.orig_argv))
 
     def install(self) -> None:
@@ -42,23 +41,17 @@ class Recorder:
     def _on_event(self, frame: FrameType, event: str, _: Any) -> None:
         if event != "call":
             return
-        code = frame.f_code
-        name = self._names.get(code)
-        if name is None:
-            name = self._names[code] = self._name_of(code)
+        function = self._known.get(id(frame.f_code))
+        if function is None:
+            function = self._known[id(frame.f_code)] = _Function(frame.f_code, self._root)
         now = time.monotonic_ns()
-        if not name or self._last.get(code) == now // 1_000_000:
+        if not function.file or function.recorded == now // 1_000_000:
             return
-        self._last[code] = now // 1_000_000
+        function.recorded = now // 1_000_000
         # A child between fork and exec runs under another account and must not write here.
         if os.getpid() == self._pid and not self._is_importing(frame.f_back):
-            thread = threading.current_thread().name
-            self._write(f"{now}\t{thread}\t{_task_name()}\t{name}\t{code.co_qualname}")
-
-    def _name_of(self, code: CodeType) -> str:
-        path = code.co_filename
-        ours = path.startswith(f"{self._root}hetuflow_") and code.co_name != "<module>"
-        return path.removeprefix(self._root) if ours else ""
+            where = f"{threading.current_thread().name}\t{_task_name()}"
+            self._write(f"{now}\t{where}\t{function.file}\t{function.code.co_qualname}")
 
     @staticmethod
     def _is_importing(frame: FrameType | None) -> bool:
@@ -70,6 +63,16 @@ class Recorder:
 
     def _write(self, line: str) -> None:
         os.write(self._file, f"{line}\n".encode())
+
+
+class _Function:
+    def __init__(self, code: CodeType, root: str) -> None:
+        self.code = code
+        ours = code.co_filename.startswith(f"{root}hetuflow_") and code.co_name != "<module>"
+        # Below the checkout; empty for code that does not belong to the project.
+        self.file = code.co_filename.removeprefix(root) if ours else ""
+        # The millisecond of the last line about it.
+        self.recorded = 0
 
 
 def _task_name() -> str:

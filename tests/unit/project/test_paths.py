@@ -30,7 +30,9 @@ def at_run_time():
 PROGRAM = """
 import asyncio
 import hetuflow_measured.imported as imported
+import hetuflow_measured.twin as twin
 
+twin.at_run_time()
 imported.at_run_time()
 
 async def work():
@@ -73,6 +75,7 @@ def test_the_hook_records_calls_but_not_imports(isolated: bool, tmp_path: Path) 
     package = tmp_path / "hetuflow_measured"
     package.mkdir()
     (package / "imported.py").write_text(IMPORTED)
+    (package / "twin.py").write_text(IMPORTED)
     traces = tmp_path / "traces"
     traces.mkdir()
     (traces / "checkout").write_text(str(tmp_path))
