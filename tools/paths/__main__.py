@@ -25,7 +25,7 @@ def measure(checkout: Path, repetitions: int) -> Measured:
         windows = scenarios.run()
         system.stop()
         trace = Trace.read(system.traces)
-        windows["heartbeat"] = scenarios.heartbeats(trace)
+        windows = scenarios.narrowed(windows, trace)
         return {
             key: {program: trace.files(program, windows[key], path.loops) for program in path.programs}
             for key, path in PATHS.items()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.paths.system import MeasuredSystem
-from tools.paths.trace import Trace, Window
+from tools.paths.trace import LOOP, Trace, Window
 
 _UNRECORDED: Final = 3
 _PAUSE_SECONDS: Final = 0.4
@@ -23,12 +23,13 @@ _STEP_SECONDS: Final = 0.13
 # What the server still does after it has sent a response.
 _SETTLE_SECONDS: Final = 0.05
 # In nanoseconds, of the generator.
-_LONGEST_TICK: Final = 200_000_000
+_LONGEST_TICK: Final = 300_000_000
 # Agents claim a fire two seconds before it is due.
 _CLAIMED_AHEAD: Final = timedelta(seconds=2.2)
 _FIRED: Final = "SELECT id FROM sched_task WHERE schedule_id = %s"
 _HEARTBEAT_THREAD: Final = "heartbeat"
-# The heartbeat thread wakes up four times a second and waits a few milliseconds for the server's response.
+# In nanoseconds: longer than the server takes to respond, shorter than the pauses of loop and thread.
+_TICK_GAP: Final = 400_000_000
 _HEARTBEAT_GAP: Final = 100_000_000
 
 
@@ -48,7 +49,7 @@ class Scenarios:
         self._lease_changes: list[int] = []
 
     def run(self) -> dict[str, list[Window]]:
-        """Windows by path; those of heartbeats are found with `heartbeats` once the system has stopped."""
+        """Windows by path; `narrowed` completes them once the system has stopped."""
         windows = {
             "run": self._repeat(self._run_to_result),
             "generation": self._repeat(self._schedule_to_fire),
@@ -58,14 +59,21 @@ class Scenarios:
         self._hold_a_claim()
         return windows
 
-    def heartbeats(self, trace: Trace) -> list[Window]:
-        """The bursts of the agent's heartbeat thread during which the database got a new lease."""
-        bursts = trace.bursts("agent", _HEARTBEAT_THREAD, _HEARTBEAT_GAP)
-        return [
-            (start, end)
-            for start, end in bursts
-            if any(start <= changed <= end + _HEARTBEAT_GAP for changed in self._lease_changes)
-        ]
+    def narrowed(self, windows: dict[str, list[Window]], trace: Trace) -> dict[str, list[Window]]:
+        """The windows, with what only the trace shows: when a tick and a heartbeat started."""
+        ticks = trace.bursts("server", f"{LOOP}generator", _TICK_GAP)
+        heartbeats = trace.bursts("agent", _HEARTBEAT_THREAD, _HEARTBEAT_GAP)
+        return windows | {
+            "generation": [
+                (max(start for start, _ in ticks if start < end), end) for _, end in windows["generation"]
+            ],
+            # Those during which the database got a new lease.
+            "heartbeat": [
+                (start, end)
+                for start, end in heartbeats
+                if any(start <= changed <= end + _HEARTBEAT_GAP for changed in self._lease_changes)
+            ],
+        }
 
     def _run_to_result(self) -> Window:
         start = time.monotonic_ns()

@@ -11,7 +11,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 PROGRAMS: Final = ("server", "agent", "keeper")
 # How hetuflow_core/runtime/loop.py names the tasks of loops.
-_LOOP: Final = "loop "
+LOOP: Final = "loop "
+# A thread and a task of the server that never end: the lease of the leader, and accepting connections.
+_BACKGROUND: Final = ("leadership", "http server")
 # Start and end of a repetition, in nanoseconds on the monotonic clock.
 Window: TypeAlias = tuple[int, int]
 
@@ -47,15 +49,9 @@ class Trace:
     def files(self, program: str, windows: Sequence[Window], loops: Collection[str]) -> list[PathFile]:
         """The files that the program executed in every one of these windows, in order of their first call.
 
-        Of the server's background loops only the named ones count.
+        Of the server's background work only the named loops count.
         """
-        other_loops = {
-            call.task
-            for call in self._calls["server"]
-            if call.task.startswith(_LOOP) and call.task.removeprefix(_LOOP) not in loops
-        }
-        skipped = other_loops if program == "server" else set()
-        firsts = [self._first_calls(program, window, skipped) for window in windows]
+        firsts = [self._first_calls(program, window, loops) for window in windows]
         common = set(firsts[0]).intersection(*firsts)
         delay = {
             name: statistics.median(
@@ -68,11 +64,11 @@ class Trace:
             for name in sorted(common, key=lambda name: delay[name])
         ]
 
-    def bursts(self, program: str, thread: str, pause: int) -> list[Window]:
-        """When the thread was active: calls that are less than `pause` nanoseconds apart are one burst."""
+    def bursts(self, program: str, actor: str, pause: int) -> list[Window]:
+        """When a thread or task was active: calls less than `pause` nanoseconds apart are one burst."""
         bursts: list[Window] = []
         for call in self._calls[program]:
-            if call.thread != thread:
+            if actor not in (call.thread, call.task):
                 continue
             if bursts and call.at - bursts[-1][1] < pause:
                 bursts[-1] = (bursts[-1][0], call.at)
@@ -80,12 +76,17 @@ class Trace:
                 bursts.append((call.at, call.at))
         return bursts
 
-    def _first_calls(self, program: str, window: Window, skipped: Collection[str]) -> dict[str, Call]:
+    def _first_calls(self, program: str, window: Window, loops: Collection[str]) -> dict[str, Call]:
         first: dict[str, Call] = {}
         for call in self._calls[program]:
-            if window[0] <= call.at <= window[1] and call.task not in skipped:
+            if window[0] <= call.at <= window[1] and (program != "server" or not _is_background(call, loops)):
                 first.setdefault(call.file, call)
         return first
+
+
+def _is_background(call: Call, loops: Collection[str]) -> bool:
+    is_loop = call.task.startswith(LOOP) and call.task.removeprefix(LOOP) not in loops
+    return is_loop or call.task in _BACKGROUND or call.thread in _BACKGROUND
 
 
 def _program_of(command: str) -> str:

@@ -97,9 +97,11 @@ def test_a_file_counts_if_every_repetition_executes_it() -> None:
                 Call(1, "main", "", "second.py", "g"),
                 Call(2, "main", "", "once.py", "f"),
                 Call(3, "main", "loop x", "loop.py", "f"),
+                Call(4, "leadership", "", "leadership.py", "f"),
                 Call(10, "main", "", "first.py", "f"),
                 Call(12, "main", "", "second.py", "g"),
                 Call(13, "main", "loop x", "loop.py", "f"),
+                Call(14, "leadership", "", "leadership.py", "f"),
                 Call(20, "main", "", "outside.py", "f"),
                 Call(0, "main", "", "first.py", "f"),
             ]
