@@ -16,7 +16,7 @@ from tools.paths.trace import Trace
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/design/paths.md"
-_REPETITIONS = 12
+_REPETITIONS = 20
 
 
 def measure(checkout: Path, repetitions: int) -> Measured:

@@ -67,9 +67,9 @@ This page lists which files the main paths execute, in the order in which each f
 to find where to start reading, and to see whether a change makes a path longer.
 
 `make paths` measures the paths on a real system: embedded PostgreSQL, a server, an agent and its keeper. A
-profile hook records the calls in every process. A file counts if it was executed in each of {repetitions}
-repetitions. Background loops that are not part of the path and code that runs at import do not count; caches
-are warm. Next to each file is the function that was called first.
+profile hook records the calls in every process. A file counts if it was executed in nine of ten repetitions
+(there are {repetitions}). Background loops that are not part of the path and code that runs at import do not
+count; caches are warm. Next to each file is the function that was called first.
 
 | path | program | files before | files now |
 |---|---|---|---|"""

@@ -36,6 +36,7 @@ IMPORTS_BY_NAME: Mapping[str, str] = {
     "hetuflow_agent/executors/registry.py": "executors of other packages, by entry point",
     "hetuflow_core/client/__init__.py": "the clients, when they are used",
     "hetuflow_core/client/task.py": "the task functions of users",
+    "hetuflow_core/moved_modules.py": "modules by the names they had in earlier releases",
     "hetuflow_selftest/scene/wrong_clock.py": "a program that runs with a wrong clock",
 }
 # Folders of tests that are not named after a subpackage.

@@ -90,7 +90,7 @@ def test_the_hook_records_calls_but_not_imports(isolated: bool, tmp_path: Path) 
     assert imported == [("", "at_run_time"), ("loop x", "at_run_time")]
 
 
-def test_a_file_counts_if_every_repetition_executes_it() -> None:
+def test_a_file_counts_if_the_repetitions_execute_it() -> None:
     trace = Trace(
         {
             "server": [
@@ -114,6 +114,14 @@ def test_a_file_counts_if_every_repetition_executes_it() -> None:
         "second.py",
         "loop.py",
     ]
+
+
+def test_a_file_may_be_late_in_one_of_ten_repetitions() -> None:
+    windows = [(start, start + 9) for start in range(0, 100, 10)]
+    often = [Call(start, "main", "", "often.py", "f") for start, _ in windows[1:]]
+    seldom = [Call(start, "main", "", "seldom.py", "f") for start, _ in windows[2:]]
+    files = Trace({"server": often + seldom}).files("server", windows, ())
+    assert files == [PathFile("often.py", "f")]
 
 
 def test_bursts_are_separated_by_pauses() -> None:
