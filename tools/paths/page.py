@@ -29,21 +29,21 @@ PATHS: Final[Mapping[str, MeasuredPath]] = {
         "Run to result",
         "From `POST /jobs/{id}/run` of a job whose command does nothing until its result is in the database.",
         PROGRAMS,
-        (73, 44, 13),
+        (73, 45, 13),
     ),
     "generation": MeasuredPath(
         "Schedule to fire",
         "From the tick of the generator that finds a schedule due within a minute until the task of the fire "
         "is in the database.",
         ("server",),
-        (37,),
+        (35,),
         loops=("generator",),
     ),
     "fire": MeasuredPath(
         "Fire to process",
         "From the moment agents may claim a fire, two seconds before it is due, until its process starts.",
         PROGRAMS,
-        (53, 41, 11),
+        (52, 41, 11),
     ),
     "node": MeasuredPath(
         "Node to next node",
