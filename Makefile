@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench bench-smoke lint check format docs lock clean
+.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench bench-smoke paths lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -54,6 +54,9 @@ bench: install ## measure rates and latencies beside their limits, in one run
 
 bench-smoke: install ## see that every figure of the benchmark works, in minutes; measures nothing
 	@$(BIN)/python -m bench --smoke $(ARGS)
+
+paths: install ## measure which files the main paths execute and write docs/design/paths.md (minutes)
+	@$(BIN)/python -m tools.paths $(ARGS)
 
 lint: install ## formats, lint, types, import rules, docs
 	@$(BIN)/ruff format --check .

@@ -21,6 +21,7 @@ from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
 from hetuflow_server.cli import reference as commands, task_exit_code
 from hetuflow_server.cli.main import hetuflow
 from hetuflow_server.settings import ServerSettings
+from tools.package_picture import picture
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -64,6 +65,7 @@ def generated() -> dict[str, str]:
         "docs/reference/commands.md": commands.page(hetuflow),
         "docs/reference/exit-codes.md": exit_codes(),
         "docs/reference/permissions.md": permissions(),
+        "docs/images/packages.svg": picture((ROOT / ".importlinter").read_text(encoding="utf-8")),
         "docs/reference/job-file.schema.json": json.dumps(file_schema(), indent=1, ensure_ascii=False) + "\n",
     }
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hetuflow_core.client.async_client import AsyncHetuflow
     from hetuflow_core.client.log_following import LogEnd, LogPiece
     from hetuflow_core.client.sync_client import Hetuflow
+    from hetuflow_core.client.task_handles import enqueuing as enqueuing
 
 __all__ = [
     "AsyncHetuflow",
@@ -31,6 +32,7 @@ _HOMES = {
     "Hetuflow": "sync_client",
     "LogEnd": "log_following",
     "LogPiece": "log_following",
+    "enqueuing": "task_handles",
 }
 
 

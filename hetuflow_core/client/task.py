@@ -29,6 +29,7 @@ from uuid import UUID
 
 import msgspec
 
+import hetuflow_core.client as package
 from hetuflow_core.errors import Fault, Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -134,10 +135,8 @@ class TaskFunction(Generic[P, R]):
         """The function with other ways to enqueue it: `namespace`, `job`, `priority`, `run_at`,
         `idempotency_key`, `agent`; `client` is used instead of one for each call.
         """
-        # Late: the clients know task functions, and an agent that runs one needs no client.
-        handles = importlib.import_module("hetuflow_core.client.task_handles")
-        made: Enqueuing[R] = handles.enqueuing(self, client, **options)
-        return made
+        # By the package, which loads it late: an agent that runs the function needs no client.
+        return package.enqueuing(self, client, **options)
 
     def check(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """The parameters as JSON has them, if they fit; raise `Invalid` naming every fault."""

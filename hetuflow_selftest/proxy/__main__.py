@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hetuflow_selftest.history import PROXY, History
-from hetuflow_selftest.proxy.link import Fault, Link
+from hetuflow_selftest.proxy.link import Link, LinkFault
 
 
 async def serve(folder: Path, address: str) -> None:
@@ -28,7 +28,7 @@ async def serve(folder: Path, address: str) -> None:
             links[link.name] = link
         elif order["do"] == "fault":
             links[order["link"]].suffer(
-                Fault(**{**order["fault"], "paths": tuple(order["fault"].get("paths", ()))})
+                LinkFault(**{**order["fault"], "paths": tuple(order["fault"].get("paths", ()))})
             )
         elif order["do"] == "shed":
             links[order["link"]].shed()

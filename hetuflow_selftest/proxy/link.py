@@ -20,7 +20,7 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LinkFault:
     # `refuse`: connections end, new ones too. `hold`: bytes wait and are delivered when it is over, as those
     # of a network that was cut. `swallow`: requests arrive and answers do not.
     kind: str
@@ -42,7 +42,7 @@ class Link:
         self._targets = targets
         self._history = history
         self._http = http
-        self._fault: Fault | None = None
+        self._fault: LinkFault | None = None
         self._healed = asyncio.Event()
         self._healed.set()
         self._felt = 0
@@ -55,7 +55,7 @@ class Link:
         self._server = server
         return int(server.sockets[0].getsockname()[1])
 
-    def suffer(self, fault: Fault) -> None:
+    def suffer(self, fault: LinkFault) -> None:
         self._fault, self._felt = fault, 0
         self._swallowed.clear()
         self._history.write("link", link=self.name, fault=fault.kind, direction=fault.direction)

@@ -33,7 +33,7 @@ from hetuflow_server.gateway.log_ingest import LogIngest
 from hetuflow_server.gateway.polls import Polls
 from hetuflow_server.gateway.reports import Reports
 from hetuflow_server.gateway.secret_delivery import SecretDelivery
-from hetuflow_server.http.context_dependency import provide_context
+from hetuflow_server.http.authorization import provide_context
 from hetuflow_server.identity.access import Access
 from hetuflow_server.identity.keys.agent_tokens import AgentTokens
 from hetuflow_server.identity.keys.api_keys import ApiKeys

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum, auto
 from typing import Any
 
+from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
 from litestar.types import Scope
@@ -89,3 +90,8 @@ def set_context(scope: Scope, context: RequestContext) -> None:
 def context_of(connection: ASGIConnection[Any, Any, Any, Any]) -> RequestContext:
     context: RequestContext = connection.scope["state"][_CONTEXT]
     return context
+
+
+def provide_context(request: Request[Any, Any, Any]) -> RequestContext:
+    """The request context as a dependency of handlers; the guard has authenticated its principal."""
+    return context_of(request)

@@ -15,7 +15,7 @@ from hetuflow_server.artifacts import tables as artifact_tables
 from hetuflow_server.audit import tables as audit_tables
 from hetuflow_server.cluster import tables as cluster_tables
 from hetuflow_server.daemons import tables as daemon_tables
-from hetuflow_server.events import table_functions, tables as event_tables
+from hetuflow_server.events import tables as event_tables
 from hetuflow_server.flows import tables as flow_tables
 from hetuflow_server.identity.keys import tables as key_tables
 from hetuflow_server.jobs import tables as job_tables
@@ -39,7 +39,6 @@ __all__ = [
     "metadata",
     "queue_tables",
     "secret_tables",
-    "table_functions",
     "task_stream_tables",
     "webhook_tables",
 ]

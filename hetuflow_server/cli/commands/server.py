@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from uuid import UUID
 
@@ -27,7 +26,7 @@ def server(context: click.Context, config_path: Path | None) -> int:
     """
     if context.invoked_subcommand is not None:
         return 0
-    importlib.import_module("hetuflow_core.runtime.lean_libraries")
+    load("hetuflow_core.runtime.lean_libraries")
     code: int = load("hetuflow_server.cli.serving:serve")(config_path)
     return code
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given, strategies as st
 
-from hetuflow_core.token_bucket import Bucket, take
+from hetuflow_server.identity.request_rates import TokenBucket, take
 
 
 def test_a_full_bucket_gives_its_burst_and_then_its_rate() -> None:
-    bucket: Bucket | None = None
+    bucket: TokenBucket | None = None
     waits = []
     for _ in range(4):
         bucket, wait = take(bucket, 100.0, rate=2, burst=3)
