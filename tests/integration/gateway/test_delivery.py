@@ -88,8 +88,8 @@ class Server:
 
     async def job(self) -> UUID:
         document = {"kind": "job", "name": "j", "run": {"command": ["true"]}}
-        await self.services.applying.apply(ADMIN, [document], dry_run=False)
-        jobs, _ = await self.services.applying.list_jobs(
+        await self.services.document_applier.apply(ADMIN, [document], dry_run=False)
+        jobs, _ = await self.services.document_applier.list_jobs(
             ADMIN, namespace="default", name="j", after=None, limit=1, cap=1
         )
         return UUID(str(jobs[0].id))
