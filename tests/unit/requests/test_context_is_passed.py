@@ -38,8 +38,6 @@ WITHOUT_CONTEXT = {
     "identity/keys/agent_tokens.py list_tokens",
     "identity/keys/agent_tokens.py token",
     "identity/users/service.py list_users",
-    "logs/reading.py _chunks",
-    "logs/reading.py read_tail",
     "tasks/stream/service.py _news",
     "tasks/stream/service.py _opening",
     "tasks/stream/service.py _renewed",
