@@ -261,7 +261,7 @@ def become_keeper(host: HostSettings, agent: Sequence[str]) -> NoReturn:
     make_private(folder)
     options = [] if host.cgroups == "auto" else [NO_CGROUPS]
     argv = keeper_program(folder, __version__, options)
-    os.execv(argv[0], [*argv, INIT, *agent])  # noqa: S606  our own program
+    os.execv(argv[0], [*argv, INIT, *agent])  # noqa: S606  a program of this package
 
 
 def _session_id(clock: Clock) -> UUID:

@@ -1,1 +1,1 @@
-"""Runs what was assigned: one attempt is one pipeline of named steps."""
+"""Runs assignments: one attempt is one sequence of named steps."""

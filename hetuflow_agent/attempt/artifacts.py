@@ -111,7 +111,8 @@ class ArtifactTransfer:
             await self._store(assignment, work, file)
         if missing and required:
             raise ArtifactFault(
-                "artifact_missing", f"The file {missing[0]} was to be kept and is not there: write it."
+                "artifact_missing",
+                f"The file {missing[0]} is an output of the job and does not exist: write it.",
             )
 
     async def _store(self, assignment: Assignment, work: Path, file: FoundFile) -> None:
@@ -249,7 +250,7 @@ def _opened(root: Path, path: str, flags: int) -> BinaryIO:
         raise ArtifactFault("artifact_path", f"{path} cannot be opened ({error.strerror}).") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise ArtifactFault("artifact_path", f"{path} is no regular file.")
+        raise ArtifactFault("artifact_path", f"{path} is not a regular file.")
     return os.fdopen(descriptor, "wb" if new else "rb")
 
 

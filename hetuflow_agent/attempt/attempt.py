@@ -1,10 +1,10 @@
 """One attempt: prepare → record → start → run → classify → report.
 
 The server commits the start at most a second before the work is due. The work begins only after the server
-has accepted the start, at the due instant of the server's clock. There is one exception: brief work inside
-the agent that was due when it was claimed begins at once, and commits its start after half a second.
+has accepted the start, at the due instant of the server's clock. Brief work inside the agent is
+an exception: if it was due when it was claimed, it begins at once and commits its start after half a second.
 
-Once the work has begun, the attempt records exactly one result, unless the server expects none any more.
+Once the work has begun, the attempt records exactly one result, unless the server expects no result.
 After a restart of the agent, an attempt continues at the step that the record file and the keeper show.
 """
 
@@ -93,7 +93,7 @@ class Attempt:
         self.execution: Execution | None = None
         self._started_at: int | None = None
         self.worked = False
-        # The verdict of the readiness probe; None while there is none.
+        # The verdict of the readiness probe, once it has one.
         self.ready: bool | None = None
         self._waits = Waits.HERE if child is not None else self._where_to_wait()
         if child is None:
@@ -223,7 +223,7 @@ class Attempt:
         return False
 
     async def _start(self) -> bool:
-        """Whether the server accepts the start, if it has to be asked, and there is a slot."""
+        """Whether the server accepts the start, if the attempt needs that, and a slot is free."""
         self._unconfirmed = not self._resumed and await may_start_unconfirmed(self._claim, self.came_at)
         if not self._unconfirmed and not await self._commit_start_in_time():
             await self._end_unstarted()

@@ -1,6 +1,6 @@
 """The steps of an attempt, in the order in which `attempt.py` takes them.
 
-A step gets the claim and the results of earlier steps as arguments and returns its own result. Only
+A step gets the claim and the results of earlier steps as arguments and returns a result. Only
 `Attempt` keeps state.
 """
 
@@ -45,7 +45,7 @@ _KILL: Final = "kill"
 
 @dataclass(slots=True)
 class Claim:
-    """What stays the same during an attempt. Not frozen: making a frozen one takes four times as long."""
+    """The parts of an attempt that never change. Not frozen: making a frozen one takes four times as long."""
 
     assignment: Assignment
     directory: ClaimDirectory
@@ -197,7 +197,7 @@ async def commit_start(claim: Claim, end: EndRequest) -> float | None:
 
 @dataclass(slots=True)
 class Launch:
-    """Work that is ready to begin. `program` is None if the executor does the work inside the agent.
+    """Work that is ready to begin. Without a `program`, the executor does the work inside the agent.
 
     `assignment` contains the values of secrets and is never written to disk.
     """
@@ -222,11 +222,11 @@ async def plan_launch(claim: Claim, secrets: Mapping[str, str]) -> Launch:
     program = await executor.plan(assignment, directory, environment)
     if user is not None:
         if program is None:
-            raise SpawnFailed("This work has no process of its own to run as another user: remove run.user.")
+            raise SpawnFailed("This work has no separate process to run as another user: remove run.user.")
         try:
             await asyncio.to_thread(directory.give_to, user.uid, user.gid)
         except OSError as error:
-            raise SpawnFailed(f"The work directory cannot be given to {user.name} ({error}).") from error
+            raise SpawnFailed(f"{user.name} cannot own the work directory ({error}).") from error
     return Launch(executor, assignment, environment, program)
 
 
@@ -309,7 +309,7 @@ async def await_execution(
 
 
 async def _is_brief(exited: asyncio.Future[Exit], end: EndRequest, timers: Timers) -> bool:
-    """Whether the work ends, or has to end, before its start has to be committed."""
+    """Whether the work ends, or has to end, before its start must be committed."""
     await end.until(timers.clock.boottime() + _BRIEF, unless=exited.done)
     return exited.done() or end.reason is not None
 
@@ -350,7 +350,7 @@ async def report(
     try:
         await dependencies.outbox.put(finish, claim.directory.name)
     except HostBlocked as error:
-        # The keeper keeps its record of the exit, because nothing tells it to forget the command.
+        # The keeper keeps its record of the exit, because it is not asked to forget the command.
         claim.log.error("result not written to disk, reporting from memory", error=error.message)  # noqa: TRY400  the traceback adds nothing
     else:
         if child is not None:

@@ -111,7 +111,7 @@ def _not_started(failure: Failure) -> Verdict:
         return Verdict(
             InstanceStatus.LOST,
             "agent_blocked",
-            f"The agent cannot write down what it starts ({failure.error}): check its disk.",
+            f"The keeper cannot record the start of the command ({failure.error}): check the agent's disk.",
         )
     return Verdict(InstanceStatus.FAILED, "spawn_failed", failure.error)
 

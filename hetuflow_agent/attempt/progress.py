@@ -37,13 +37,13 @@ class ProgressReports:
         return changed
 
     def note_reported(self, progress: list[Progress], held: set[UUID]) -> None:
-        """The server has taken these; forget tokens that are not held any more."""
+        """The server has taken these; forget tokens of claims that have ended."""
         self._reported |= {each.token: each for each in progress}
         self._reported = {token: each for token, each in self._reported.items() if token in held}
 
 
 def read_progress(file: Path) -> tuple[float, str] | None:
-    """Percent and message of the last line; None if there is none, or it is not valid."""
+    """Percent and message of the last line; None if the file has no valid line."""
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

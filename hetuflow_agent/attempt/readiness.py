@@ -23,6 +23,6 @@ class ReadinessReports:
         ]
 
     def note_reported(self, readiness: list[Readiness], held: set[UUID]) -> None:
-        """The server has taken these; forget tokens that are not held any more."""
+        """The server has taken these; forget tokens of claims that have ended."""
         self._reported |= {each.token: each.ready for each in readiness}
         self._reported = {token: ready for token, ready in self._reported.items() if token in held}

@@ -77,7 +77,7 @@ class Runner:
                 if not attempt.runs:
                     attempt.recall()
             if self._tasks:
-                log.info("Waiting for tasks to end.", count=len(self._tasks))
+                log.info("waiting for tasks to end", count=len(self._tasks))
                 await asyncio.wait(self._tasks.values())
             return
         for attempt in self.attempts():
@@ -117,7 +117,7 @@ class Runner:
         self._notify_slot_free()
 
     def reconfigure(self, dependencies: AttemptDependencies, resources: Resources) -> None:
-        """Use these for new attempts; running ones keep what they have."""
+        """Use these for new attempts; running attempts keep the old ones."""
         self._dependencies = dependencies
         self._resources = resources
         self._notify_slot_free()
@@ -131,7 +131,7 @@ class Runner:
         return self._room(0)
 
     def wanted(self) -> int:
-        """How many more assignments to poll for: those that could begin now, or soon if work is short."""
+        """How many more assignments to poll for: as many as could begin now, or soon if work is short."""
         return max(0, self._room(self._slots.ahead(self._dependencies.clock.boottime())) - self.expected)
 
     def ends_per_second(self) -> float:
@@ -210,7 +210,7 @@ class Runner:
                     attempt = self._attempts.get(held.token)
                 if attempt is not None:
                     attempt.renewed_at = max(attempt.renewed_at, sent_at)
-        # For the keeper, `sent_at` renews all commands: those that are not renewed have to be named.
+        # For the keeper, `sent_at` renews all commands: exceptions must be named.
         self._dependencies.processes.renew(
             sent_at, stop=[held.token for held in _lost_claims(sent, kept, answer.cancels)]
         )
@@ -218,7 +218,7 @@ class Runner:
     def apply_heartbeat(
         self, sent: Collection[Held], kept: Collection[UUID], cancels: Collection[Cancel]
     ) -> None:
-        """Cancel attempts, and stop those whose claim the server no longer counts as this agent's."""
+        """Cancel attempts, and stop attempts whose claim this agent has lost."""
         self.cancel(cancels)
         for held in _lost_claims(sent, kept, cancels):
             attempt = self._attempts.get(held.token)

@@ -25,7 +25,7 @@ from hetuflow_core.secret_values import masked_forms
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.secrets")
 
-# A JSON object of values by name, for secrets without a variable or header of their own.
+# A JSON object of values by name, for secrets without a separate variable or header.
 SECRETS_VARIABLE: Final = "HETUFLOW_SECRETS"
 # How often a request without an answer is repeated: several minutes in all.
 _MOST_TRIES: Final = 60

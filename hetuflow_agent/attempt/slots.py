@@ -1,8 +1,8 @@
-"""Which attempts have a slot. As many run as there are slots; those that were claimed ahead wait in a queue.
+"""Which attempts have a slot. As many run as there are slots; attempts claimed ahead wait in a queue.
 
 Commands that are due may wait at the keeper, which starts the next one before the agent learns that a slot is
-free. They leave this queue early, but only while no other work holds a slot: the keeper counts its own
-commands only.
+free. They leave this queue early, but only while no other work holds a slot: the keeper only
+counts its commands.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Pace:
         self._duration: float | None = None
 
     def note_ready(self, seconds: float) -> None:
-        """Work that was due got ready so many seconds after it came."""
+        """Work that was due got ready `seconds` after it came."""
         self._lead += (seconds - self._lead) * (_SHARE if self._lead else 1.0)
 
     def note_end(self, now: float, seconds: float) -> None:
-        """Work has ended that took so many seconds."""
+        """Work has ended that took `seconds`."""
         if now - self._at > _PAUSE:
             self._recent, self._since = 0.0, now - seconds
         self._recent = self._left(now) + 1

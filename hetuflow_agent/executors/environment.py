@@ -63,7 +63,7 @@ def task_environment(
 def permitted_user(name: str | None, permitted: Collection[str]) -> TaskUser | None:
     """The user to run the task as; None for the agent's own. Raises SpawnFailed.
 
-    The agent checks its own list, because a server must not be able to choose any user of the host.
+    The agent checks its list again, because a server must not be able to choose any user of the host.
     """
     if name is None:
         return None

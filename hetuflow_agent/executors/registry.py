@@ -40,7 +40,7 @@ def _makers() -> dict[str, Maker]:
         try:
             makers[entry.name] = entry.load()
         except Exception:
-            log.exception("An executor cannot be loaded and is left out.", executor=entry.name)
+            log.exception("executor could not be loaded, leaving it out", executor=entry.name)
     return makers
 
 
@@ -51,7 +51,7 @@ class Executors:
 
     def __init__(self, executors: dict[str, Executor]) -> None:
         self._executors = executors
-        # Not offered any more; their running work continues.
+        # No longer offered; their running work continues.
         self._withdrawn: set[str] = set()
 
     @property
@@ -70,7 +70,7 @@ class Executors:
                 known.adapt(host)
                 self._withdrawn.discard(name)
             except Unavailable as error:
-                log.info("An executor is not offered any more.", executor=name, why=str(error))
+                log.info("executor no longer offered", executor=name, why=str(error))
                 self._withdrawn.add(name)
 
     async def start(self) -> None:
@@ -81,21 +81,21 @@ class Executors:
             try:
                 await executor.stop()
             except Exception:
-                log.exception("An executor did not stop in order.", executor=name)
+                log.exception("executor failed to stop", executor=name)
 
 
 def _made(name: str, make: Maker, host: ExecutorHost) -> Executor | None:
     try:
         executor = make(host)
     except Unavailable as error:
-        log.debug("An executor is not offered.", executor=name, why=str(error))
+        log.debug("executor not offered", executor=name, why=str(error))
         return None
     except Exception:
-        log.exception("An executor cannot be made and is left out.", executor=name)
+        log.exception("executor could not be created, leaving it out", executor=name)
         return None
     said = getattr(executor, "name", None)
     if said != name:
         # Jobs would name one executor, and the agent would offer another.
-        log.error("An executor is left out: its name must be that of its entry point.", entry=name, name=said)
+        log.error("executor left out: its name differs from its entry point", entry=name, name=said)
         return None
     return executor

@@ -23,11 +23,11 @@ import msgspec
 
 from hetuflow_agent.folders.workdir import SCRIPT, TASK_FILES, WORK, ClaimDirectory
 
-# After so many claims without a spare folder more are to be expected: then a stock is made.
+# After this many claims without a spare folder, more claims are likely: then a stock is made.
 _MANY: Final = 16
-# The stock is made when no folder was taken for so many seconds: while work runs, it needs the CPU.
+# The stock is made when no folder was taken for this many seconds: running work needs the CPU.
 _QUIET: Final = 0.05
-# So many folders are made between two checks of that, and of the free space.
+# This many folders are made between two checks of that, and of the free space.
 _AT_ONCE: Final = 8
 _FILE_MODES: Final = dict.fromkeys(TASK_FILES, stat.S_IFREG | 0o600) | {SCRIPT: stat.S_IFREG | 0o700}
 _WORK_MODE: Final = stat.S_IFDIR | 0o700
@@ -87,9 +87,9 @@ class SpareFolders:
         stock: int = 0,
         has_plenty: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`ready`: so many folders are made in advance, so that work need not wait for its folder.
+        """`ready`: this many folders are made in advance, so that work need not wait for its folder.
 
-        `stock`: so many are made once much work has come, if the disk `has_plenty` of space.
+        `stock`: this many are made once much work has come, if the disk `has_plenty` of space.
         """
         self._folder = folder
         self._most = most
@@ -129,9 +129,9 @@ class SpareFolders:
         await asyncio.gather(*self._at_work)
 
     def take(self, directory: ClaimDirectory) -> FolderFingerprint | None:
-        """Rename a spare folder to `directory` and return its fingerprint; None if there is none."""
+        """Rename a spare folder to `directory` and return its fingerprint; None if the stock is empty."""
         self._wanted_at = now = time.monotonic()
-        # A claim that is over may come again: its folder is among the spare ones, and must not be made anew.
+        # An ended claim may come again: its folder is among the spare ones, and must not be made anew.
         fingerprint = self._spares.pop(directory.path, None)
         if fingerprint is None:
             try:
@@ -171,14 +171,14 @@ class SpareFolders:
             self._begin(self._stock_up())
 
     def _gather(self) -> None:
-        """Without this, the next process could not tell them from folders in use."""
+        """Without this, the next process could not distinguish them from folders in use."""
         for path in self._spares:
             if os.path.dirname(path) != str(self._folder):  # noqa: PTH120  hundreds of paths, during the stop
                 with suppress(OSError):
                     os.rename(path, f"{self._folder}/{next(self._numbers)}")  # noqa: PTH104  hundreds of paths, during the stop
 
     async def _stock_up(self) -> None:
-        """Make folders for the next burst; those that this burst makes for itself count."""
+        """Make folders for the next burst; folders that this burst makes for itself count."""
         while self._made < self._stock and not self._stopping.is_set():
             if self._wanted_at + _QUIET > time.monotonic():
                 with suppress(TimeoutError):
@@ -217,7 +217,7 @@ class SpareFolders:
             ClaimDirectory(self._folder / left.popleft()).remove()
 
     def _take_over(self, left: deque[str], enough: int) -> None:
-        """Use as many of these as needed; remove those that were changed."""
+        """Use as many of these as needed; remove folders that were changed."""
         while left and len(self._spares) < enough and not self._stopping.is_set():
             directory = ClaimDirectory(self._folder / left.popleft())
             if not self.offer(directory, inspect_folder(directory)):

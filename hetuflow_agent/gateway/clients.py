@@ -59,7 +59,7 @@ class Gateway:
         return await self._ask("/register", MessageKind.REGISTER, request, Registered)
 
     async def poll(self, request: Poll) -> Polled:
-        # The server held the answer back until there was work, so its time stamp is no sample of the clock.
+        # The server may have held the answer back, so its time stamp cannot be used as a sample of the clock.
         patience = request.wait_ms / 1000 + _POLL_SLACK
         return await self._ask("/poll", MessageKind.POLL, request, Polled, patience=patience, prompt=False)
 

@@ -99,7 +99,7 @@ class HttpConnections:
         self._idle.clear()
 
     def _take(self) -> HttpConnection | None:
-        """Return the connection used last if it is still open; close those that were unused for long."""
+        """Return the connection used last if it is still open; close connections unused for long."""
         too_old = asyncio.get_running_loop().time() - KEEPALIVE
         while self._idle and self._idle[0][1] < too_old:
             self._idle.pop(0)[0].abort()

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# The interpreter is isolated from installed packages, so the path to this package has to be added.
+# The interpreter is isolated from installed packages, so the path to this package must be added.
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from hetuflow_agent.keeper.startup import main

@@ -26,7 +26,7 @@ class AgentChild:
         self._pause = _FIRST_PAUSE
         self._asked_to_end = False
         self.pid: int | None = None
-        # When to start the agent; None while it runs, or when it is over.
+        # When to start the agent; None while it runs, and after its end.
         self.start_at: float | None = 0.0
         self.exit_code: int | None = None
 

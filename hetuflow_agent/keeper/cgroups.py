@@ -1,11 +1,11 @@
-"""Control groups (version 2), where this host lets us have some.
+"""Control groups (version 2), where this host allows them.
 
-    BASE/hetuflow-ID/keeper    the keeper, and with it everything it starts, wherever that goes
-    BASE/hetuflow-ID/t-KEY     a task with limits, if the controllers may be had
+    BASE/hetuflow-ID/keeper    the keeper, and all processes that it starts
+    BASE/hetuflow-ID/t-KEY     a task with limits, if the controllers are available
 
-So what a keeper that was killed has left can be killed whole, even what has cleared its environment. BASE is
-the group the agent was started in, or the one above it if that is called `agent` (systemd's option
-DelegateSubgroup=agent): controllers can only be had for groups whose parent has no process of its own.
+So all processes of a killed keeper can be killed together, even those with a cleared environment. BASE is the
+group in which the agent was started, or its parent if the group is called `agent` (systemd's option
+DelegateSubgroup=agent): controllers are available only for groups whose parent contains no process.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-# Said to a keeper that is to make none.
+# The argument of a keeper that must not use control groups.
 NO_CGROUPS: Final = "--no-cgroups"
 
-# Of the agent, made by whoever started it (DelegateSubgroup= of the unit for systemd).
+# The group of the agent, which systemd makes (DelegateSubgroup= of the unit).
 SUBGROUP: Final = "agent"
 _CONTROLLERS: Final = ("memory", "cpu")
 _CPU_PERIOD: Final = 100_000
 
 
 def find_own(mountinfo: str, own: str) -> Path | None:
-    """The group we are in, from /proc/self/mountinfo and /proc/self/cgroup."""
+    """The group of this process, from /proc/self/mountinfo and /proc/self/cgroup."""
     path = next((line[3:] for line in own.splitlines() if line.startswith("0::")), None)
     mount = next((_mount_point(line) for line in mountinfo.splitlines() if " - cgroup2 " in line), None)
     if path is None or mount is None or ".." in path:
@@ -36,7 +36,7 @@ def find_own(mountinfo: str, own: str) -> Path | None:
 
 
 def base_of(own: Path | None) -> Path | None:
-    """Where groups of ours would be made, for one who is in that group."""
+    """The group below which an agent in the group `own` makes groups."""
     return own.parent if own is not None and own.name == SUBGROUP else own
 
 
@@ -45,10 +45,10 @@ def _mount_point(line: str) -> Path:
 
 
 class Cgroups:
-    """The keeper's own tree of groups; everything here is worth trying and nothing is relied on."""
+    """The groups of the keeper. Every operation may fail, and nothing depends on its success."""
 
     def __init__(self, origin: Path | None, folder: Path) -> None:
-        """`origin`: the group we were started in."""
+        """`origin`: the group in which the keeper was started."""
         base = base_of(origin)
         name = hashlib.sha256(str(folder).encode(errors="surrogateescape")).hexdigest()[:16]
         self._origin = origin
@@ -58,13 +58,13 @@ class Cgroups:
         self.controllers: tuple[str, ...] = ()
 
     def kill_left(self) -> bool:
-        """Kill everything that a keeper before us has left; whether the kernel did it for us."""
+        """Kill all processes of an earlier keeper; whether the kernel supports that."""
         if self._root is None or not (self._root / "cgroup.kill").exists():
             return False
         return _write(self._root / "cgroup.kill", "1")
 
     def enter(self) -> None:
-        """Move into a group of our own; what is started later is born there."""
+        """Move into a separate group; processes that start later are in it too."""
         if self._root is None or self._base is None:
             return
         keeper = self._root / "keeper"
@@ -75,12 +75,12 @@ class Cgroups:
             self.controllers = tuple(each for each in _CONTROLLERS if self._enable(each))
 
     def put_back(self, pid: int) -> None:
-        """Move a process that was born in our group to where we came from ourselves."""
+        """Move a new process to the group in which the keeper was started."""
         if self.entered and self._origin is not None:
             _write(self._origin / "cgroup.procs", str(pid))
 
     def leave(self) -> None:
-        """Give the groups back; one in which something still lives stays."""
+        """Remove the groups; a group with a living process stays."""
         if self._root is not None and self.entered:
             _write(self._base / "cgroup.procs" if self._base else self._root, str(os.getpid()))
             for path in (self._root / "keeper", self._root):
@@ -88,7 +88,7 @@ class Cgroups:
                     path.rmdir()
 
     def confine(self, key: str, pid: int, *, memory: int | None, cpu: float | None) -> bool:
-        """Put a process that has just started into a group with limits; whether its memory is limited so."""
+        """Move a new process into a group with limits; whether the group limits its memory."""
         if self._root is None or not self.controllers:
             return False
         group = self._group(key)
@@ -105,13 +105,13 @@ class Cgroups:
         return False
 
     def memory_peak(self, key: str) -> int:
-        """The most bytes a task with a group has had, with everything it started; 0 where nobody knows."""
+        """The peak of memory of a task with a group, in bytes; 0 if unknown."""
         with suppress(OSError, ValueError):
             return int((self._group(key) / "memory.peak").read_text()) if self.controllers else 0
         return 0
 
     def settle(self, key: str) -> bool:
-        """Remove a task's group; whether the kernel killed something in it for want of memory."""
+        """Remove the group of a task; whether the kernel killed a process in it because of its memory."""
         if not self.controllers:
             return False
         group = self._group(key)
@@ -135,7 +135,7 @@ class Cgroups:
 
 
 def oom_kills(events: str) -> int:
-    """Out of memory.events."""
+    """The number of kills in the text of memory.events."""
     found: Iterable[str] = (
         line.partition(" ")[2] for line in events.splitlines() if line.startswith("oom_kill ")
     )

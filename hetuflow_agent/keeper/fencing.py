@@ -1,17 +1,17 @@
-"""When a process whose lease nobody renews has to end: before the server may give its work away."""
+"""When a process whose lease is not renewed must end: before the server may assign its work again."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import Final
 
-# Of the lease, counted from the moment the last heartbeat that succeeded was sent.
+# Shares of the lease, counted from the time at which the last successful heartbeat was sent.
 TERM_AT: Final = 0.6
 KILL_AT: Final = 0.85
 
 
 class Fence(StrEnum):
-    """What has to be done to a process without word from the server."""
+    """The action for a process whose lease is not renewed."""
 
     LEAVE = "leave"
     TERM = "term"
@@ -19,7 +19,7 @@ class Fence(StrEnum):
 
 
 def fence(now: float, renewed_at: float, lease: float) -> Fence:
-    """All in seconds of boottime: a machine that slept has lost its leases too."""
+    """All in seconds of boottime: leases also expire while the host sleeps."""
     silent = now - renewed_at
     if silent >= KILL_AT * lease:
         return Fence.KILL

@@ -1,9 +1,9 @@
 """A process that ends the tasks of a keeper that was killed.
 
 If an agent is killed with its keeper and nothing starts the agent again, its tasks would run without a
-lease and a timeout. The guard waits at the other end of a pipe until the keeper is gone, and then does what
-the next keeper would do first. A keeper that exits normally tells its guard before. The keeper replaces a
-guard that was killed.
+lease and a timeout. The guard waits at the other end of a pipe until the keeper exits, and then does the
+first step of the next keeper: it ends the processes. A keeper that exits normally dismisses its guard before.
+The keeper replaces a guard that was killed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Guard:
         self._started_at = -math.inf
         self._pause = _FIRST_PAUSE
         self.pid: int | None = None
-        # When to start the next guard; None while there is one.
+        # When to start the next guard; None while one runs.
         self.start_at: float | None = -math.inf
 
     def start_if_due(self, now: float) -> None:

@@ -1,8 +1,8 @@
-"""What the keeper has on disk: that it meant to start something, what came of it, how it ended.
+"""The keeper's records on disk: intents to start a task, running processes, and ends.
 
-One line of JSON each, appended. An intent is flushed to the disk before anything is started, all that came
-together with one flush; so no intent means that nothing ran. Everything else only has to survive the keeper.
-A line that was cut off by a crash is the last one and is passed over.
+Each record is one line of JSON that is appended. The keeper flushes an intent to the disk before it starts
+the process; tasks that arrive together share one flush. So a task without an intent never ran. Other records
+only have to survive the keeper, not the host. A line that a crash has cut off is the last one and is ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hetuflow_agent.keeper import wire
 from hetuflow_agent.keeper.task import Phase, Task
 
 _COMPACT_AT: Final = 1024 * 1024
-# With nothing of interest in it, begun anew from this size on: less is not worth a new file and its flush.
+# A journal without tasks is rewritten from this size on: less is not worth a new file and its flush.
 _IDLE_COMPACT_AT: Final = 128 * 1024
 
 
@@ -30,14 +30,14 @@ class Journal:
         self._live_size = 0
 
     def load(self) -> dict[str, Task]:
-        """Tasks whose end no agent has taken over; those without an end are told as running."""
+        """Tasks whose end no agent has confirmed; a task without an end has its last known phase."""
         tasks: dict[str, Task] = {}
         for line in self._read_lines():
             _apply(line, tasks)
         return tasks
 
     def open(self, tasks: Iterable[Task]) -> None:
-        """Begin anew with what is still of interest."""
+        """Replace the file by one that contains only these tasks."""
         self.close()
         draft = self._path.with_name(self._path.name + ".new")
         lines = _lines(task.encoded() for task in tasks)
@@ -45,7 +45,7 @@ class Journal:
         try:
             _write_all(descriptor, lines)
             os.fdatasync(descriptor)
-            os.replace(draft, self._path)  # noqa: PTH105  one rename on the hot path of a process that counts imports
+            os.replace(draft, self._path)  # noqa: PTH105  called for many tasks: no Path object
         except OSError:
             os.close(descriptor)
             raise
@@ -58,13 +58,13 @@ class Journal:
             os.close(descriptor)
 
     def intend(self, tasks: Iterable[Task]) -> None:
-        """On disk when this returns; raises OSError when it cannot be."""
+        """Write intents; they are on disk when this returns. Raises OSError."""
         self._append(_lines(task.encoded() for task in tasks))
         if self._descriptor is not None:
             os.fdatasync(self._descriptor)
 
     def note(self, states: Iterable[str]) -> None:
-        """States as they are told; a full disk is borne, for the agent is told as well."""
+        """Write states. A full disk is ignored, because the states are sent to the agent as well."""
         with suppress(OSError):
             self._append(_lines(states))
 
@@ -74,12 +74,12 @@ class Journal:
 
     @property
     def overgrown(self) -> bool:
-        """Whether most of it is no longer of interest."""
+        """Whether most of the file is obsolete."""
         return self._size > max(_COMPACT_AT, 4 * self._live_size)
 
     @property
     def idle_weight(self) -> bool:
-        """Whether it is worth beginning anew when nothing in it is of interest."""
+        """Whether a file without tasks is large enough to be replaced."""
         return self._size > _IDLE_COMPACT_AT
 
     def _append(self, data: bytes) -> None:
@@ -88,7 +88,7 @@ class Journal:
         try:
             _write_all(self._descriptor, data)
         except OSError:
-            # Half a line would spoil the next one.
+            # The next line must not follow half a line.
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._size)
                 os.lseek(self._descriptor, self._size, os.SEEK_SET)
@@ -121,9 +121,9 @@ def _apply(line: dict[str, Any], tasks: dict[str, Task]) -> None:
         for key in line["forget"]:
             tasks.pop(key, None)
         return
-    # Earlier versions set an intent apart; its phase does that.
+    # Earlier versions wrote intents under a separate key.
     body = line.get("intent", line)
-    with suppress(KeyError, TypeError, ValueError):  # a line of another version says nothing to us
+    with suppress(KeyError, TypeError, ValueError):  # the line was written by another version
         task = _read(body)
         tasks[task.key] = task
 

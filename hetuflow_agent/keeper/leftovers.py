@@ -1,4 +1,4 @@
-"""Ends what an agent that was killed has left running; nobody can know any more how it would have ended."""
+"""Ends the processes of a keeper that was killed; their exit codes can no longer be known."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _LONGEST: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """`identity` is None when the agent died before it could write it down; the marker still finds it."""
+    """A task of a killed keeper. Without `identity`, its processes are found by the marker only."""
 
     identity: Identity | None
     marker: str
 
 
 def leftovers_of(tasks: Iterable[Task], boot_id: str) -> list[Leftover]:
-    """Of those that were not seen to their end and may still run: not those of an earlier boot."""
+    """The tasks without an end that may still run, which excludes tasks of an earlier boot."""
     return [
         Leftover(task.identity, task.marker) for task in tasks if not task.over and task.boot_id == boot_id
     ]
 
 
 def end_leftovers(leftovers: Collection[Leftover]) -> int:
-    """TERM, two seconds, KILL; the number of processes that were there. Blocks: call it in a thread."""
+    """Send TERM, wait two seconds, send KILL; return the number of processes. Blocks."""
     found = _living(leftovers)
     count = len(found)
     for stat in found:

@@ -50,7 +50,7 @@ class Limits:
                 resource.prlimit(pid, resource.RLIMIT_DATA, (spec.memory, spec.memory))
 
     def lift(self, task: Task) -> bool:
-        """Remove the limits of a task that is over; whether the kernel killed a process for its memory."""
+        """Remove the limits of an ended task; whether the kernel killed a process for its memory."""
         if task.spec is None or (task.spec.memory is None and task.spec.cpu is None):
             return False
         self._cpus.give_back(task.key)
@@ -59,7 +59,7 @@ class Limits:
 
 
 def written(spec: Spec) -> int:
-    """Bytes of output that count against the limit; of a rolling log, those that are still on the disk."""
+    """Bytes of output that count against the limit; of a rolling log, only bytes on the disk."""
     total = 0
     for path in (spec.stdout, spec.stderr):
         with suppress(OSError):

@@ -1,6 +1,6 @@
-"""What /proc tells about processes: who they are, whose children, and which task's marker they carry.
+"""Reads /proc: the identity of processes, their children, and the marker of a task in their environment.
 
-A pid alone names nobody: it is used again. (pid, start time, boot) does.
+A pid does not identify a process, because the kernel uses it again. Pid, start time and boot together do.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ class Stat:
 
 @cache
 def boot_id() -> str:
-    """Differs after every boot of the machine."""
+    """Another value after every boot of the host."""
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
 def stat_of(pid: int) -> Stat | None:
-    """None for a process that does not exist (any more)."""
+    """None for a process that does not exist."""
     try:
         text = _read(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name stands in brackets and may contain anything, brackets and spaces too.
+    # The name is in brackets and may contain any character, also brackets and spaces.
     fields = text[text.rindex(b")") + 2 :].split()
     return Stat(pid, fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
 
 
 def _read(path: str) -> bytes:
-    """Of every process that starts and every look at many, so without objects around it."""
+    """Called for many processes, so without file objects."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, _MOST_STAT)
@@ -67,7 +67,7 @@ def _read(path: str) -> bytes:
 
 
 def _read_whole(path: str) -> bytes:
-    """However long it is."""
+    """Read a file of any length."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         found = b""
@@ -98,12 +98,12 @@ def all_pids() -> Iterator[int]:
 
 @cache
 def lists_children() -> bool:
-    """Whether the kernel says whose children there are; otherwise all processes have to be asked."""
+    """Whether the kernel lists the children of a process; otherwise all processes must be searched."""
     return (_PROC / "thread-self/children").exists()
 
 
 def own_children() -> list[int]:
-    """Of this process, which has one thread."""
+    """The children of this process, which has one thread."""
     if not lists_children():
         return children_of(os.getpid())
     return [int(child) for child in _read_whole("/proc/thread-self/children").split()]
@@ -121,7 +121,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def tree(roots: Collection[int]) -> set[int]:
-    """The roots and everything below them."""
+    """The roots and all of their descendants."""
     found: set[int] = set()
     waiting = list(roots)
     while waiting:
@@ -133,7 +133,7 @@ def tree(roots: Collection[int]) -> set[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """What a process has in memory of its own: shared pages are not counted for each that shares them."""
+    """Bytes of private memory of a process; shared pages do not count."""
     try:
         fields = (_PROC / str(pid) / "statm").read_text(encoding="ascii").split()
     except OSError:
@@ -145,13 +145,13 @@ def has_any_marker(pid: int, markers: set[bytes]) -> bool:
     """Whether the process was started with one of `markers` (NAME=value) in its environment."""
     try:
         environment = (_PROC / str(pid) / "environ").read_bytes()
-    except OSError:  # gone, or another user's
+    except OSError:  # the process has exited, or belongs to another user
         return False
     return not markers.isdisjoint(environment.split(b"\0"))
 
 
 def send(stat: Stat, number: signal.Signals) -> None:
-    """Signal exactly that process: a pid that was given to another meanwhile is left alone."""
+    """Signal exactly that process, and no other one that has got the same pid since."""
     try:
         descriptor = os.pidfd_open(stat.pid)
     except OSError:
@@ -159,7 +159,7 @@ def send(stat: Stat, number: signal.Signals) -> None:
     try:
         now = stat_of(stat.pid)
         if now is not None and now.start_ticks == stat.start_ticks:
-            with suppress(OSError):  # ended meanwhile, or another user's
+            with suppress(OSError):  # the process has exited, or belongs to another user
                 signal.pidfd_send_signal(descriptor, number)
     finally:
         os.close(descriptor)

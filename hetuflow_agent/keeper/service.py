@@ -322,7 +322,7 @@ class Connection:
 
 
 def start_guard(guard: Guard | None, clock: KeeperClock) -> None:
-    """Start a guard if there is none, because the last one was killed or the keeper has just started."""
+    """Start a guard if none runs: the keeper has just started, or the last guard was killed."""
     if guard is None or guard.start_at is None:
         return
     try:

@@ -63,7 +63,7 @@ class PendingStates:
 
     @property
     def due_at(self) -> float:
-        """When a state has to be sent."""
+        """When a state must be sent."""
         begun = next(iter(self._begun.values()), math.inf)
         if not self._urgent:
             return begun
@@ -82,7 +82,7 @@ class PendingStates:
         self._urgent.pop(key, None)
 
     def take(self, now: float) -> list[str]:
-        """The keys of the tasks whose state has to be sent now; the caller sends them."""
+        """The keys of the tasks whose state must be sent now; the caller sends them."""
         if now < self.due_at:
             return []
         keys = [*self._urgent, *(key for key, at in self._begun.items() if at <= now)]

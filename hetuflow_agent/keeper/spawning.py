@@ -1,7 +1,7 @@
-"""Starts one command: a session of its own, nothing on standard input, its output in files.
+"""Starts one command in a new session, without standard input and with its output in files.
 
-posix_spawn costs a third of a fork and has no step between the two in which to enter a folder; but the keeper
-has a single thread, so it can go there itself first.
+posix_spawn costs a third of a fork, but it cannot change the working directory. The keeper has a single
+thread, so the keeper itself enters the directory before.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final
 
 from hetuflow_agent.keeper.task import Spec
 
-# Python ignores these, and what is ignored stays so in the new program.
+# Python ignores these signals, and a new program would inherit that.
 _IGNORED_BY_PYTHON: Final = (signal.SIGPIPE, signal.SIGXFSZ)
 _APPEND: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 _DEFAULT_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 class CannotStart(Exception):
-    """`what` could not be used: program, cwd, output or command."""
+    """The command could not be started; `what` is at fault: program, cwd, output, user or command."""
 
     def __init__(self, what: str, error: OSError | ValueError) -> None:
         super().__init__(str(error))
@@ -57,7 +57,7 @@ def _spawn(spec: Spec, outputs: list[int]) -> int:
         program,
         spec.argv,
         spec.env,
-        # The keeper's own standard input is /dev/null.
+        # The standard input of the keeper is /dev/null.
         file_actions=((os.POSIX_SPAWN_DUP2, outputs[0], 1), (os.POSIX_SPAWN_DUP2, outputs[1], 2)),
         setsid=True,
         setsigmask=(),
@@ -66,7 +66,7 @@ def _spawn(spec: Spec, outputs: list[int]) -> int:
 
 
 def _identity(user: str) -> tuple[int, int, list[int]]:
-    """Their uid, gid and all their groups."""
+    """The uid, the gid and all groups of a user."""
     try:
         found = pwd.getpwnam(user)
     except KeyError:
@@ -75,14 +75,14 @@ def _identity(user: str) -> tuple[int, int, list[int]]:
 
 
 def _spawn_as(spec: Spec, outputs: list[int], user: str) -> int:
-    """As another user, which posix_spawn cannot: this forks."""
+    """Start the command as another user. posix_spawn cannot do that, so this forks."""
     import subprocess  # noqa: PLC0415  most keepers never need it
 
     uid, gid, groups = _identity(user)
     program = find_program(spec.argv[0], spec.env)
     if os.geteuid() != 0:
         raise CannotStart("user", PermissionError(errno.EPERM, os.strerror(errno.EPERM)))
-    process = subprocess.Popen(  # noqa: S603  what the job says
+    process = subprocess.Popen(  # noqa: S603  the command of the job
         spec.argv,
         executable=program,
         env=spec.env,
@@ -93,13 +93,13 @@ def _spawn_as(spec: Spec, outputs: list[int], user: str) -> int:
         group=gid,
         extra_groups=groups,
     )
-    # The table waits for all children itself.
+    # `TaskTable.reap` waits for all children.
     process.returncode = 0
     return process.pid
 
 
 def find_program(name: str, env: Mapping[str, str]) -> str:
-    """The program as the command's own PATH finds it, relative to the current folder."""
+    """The path of the program, found with the PATH of the command and relative to the working directory."""
     if not name:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
     if "/" in name:
@@ -107,7 +107,7 @@ def find_program(name: str, env: Mapping[str, str]) -> str:
     refused = False
     for folder in env.get("PATH", _DEFAULT_PATH).split(":"):
         candidate = f"{folder or '.'}/{name}"
-        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):  # noqa: PTH112  asked for every command: no object per candidate
+        if os.access(candidate, os.X_OK) and not os.path.isdir(candidate):  # noqa: PTH112  for every command: no Path object per candidate
             return candidate
         refused = refused or os.path.isfile(candidate)  # noqa: PTH113  as above
     code = errno.EACCES if refused else errno.ENOENT

@@ -57,7 +57,7 @@ class Spec:
     # None: the task does not depend on a lease.
     lease: float | None = None
     renewed_at: float = 0.0
-    # The most bytes of stdout and stderr together; for a rolling log, those that are still on the disk.
+    # The most bytes of stdout and stderr together; for a rolling log, only bytes on the disk.
     output_limit: int | None = None
     rolling: bool = False
     # The most bytes of memory and the number of CPUs, for all processes of the task.
@@ -93,7 +93,7 @@ class Task:
     why: str | None = None
     # When KILL follows TERM.
     kill_at: float | None = None
-    # The end of the main process. The task is over when all of its processes have exited.
+    # The end of the main process. The task has ended when all of its processes have exited.
     exit: dict[str, Any] = field(default_factory=dict)
     main_gone: bool = False
     killing: bool = False

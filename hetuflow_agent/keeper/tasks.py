@@ -130,7 +130,7 @@ class TaskTable:
                 self.stop(task.key, grace if most_grace is None else min(grace, most_grace), why)
 
     def recall(self, keys: Iterable[str]) -> None:
-        """End tasks that wait for a slot; those that have begun continue, and their state is sent again."""
+        """End tasks that wait for a slot; running tasks continue, and their state is sent again."""
         for key in keys:
             if self.queue.waits(key):
                 self.stop(key, 0.0, Why.RECALLED)
@@ -138,7 +138,7 @@ class TaskTable:
                 self.pending.note(key)
 
     def renew(self, sent_at: float, stop: Iterable[str]) -> None:
-        """Renew the leases of all tasks, except those that have to stop."""
+        """Renew the leases of all tasks, except the tasks in `stop`."""
         for key in stop:
             task = self._tasks.get(key)
             if task is not None and task.spec is not None:
@@ -183,7 +183,7 @@ class TaskTable:
             self._journal.note([task.final_state for task in ended if task.final_state is not None])
 
     def next_alarm(self) -> float:
-        """When `run_due` has work to do. Alarms of tasks that are over do not count."""
+        """When `run_due` has work to do. Alarms of ended tasks do not count."""
         if self._due:
             return -math.inf
         while self._alarms:
@@ -194,7 +194,7 @@ class TaskTable:
         return math.inf
 
     def run_due(self, most_spawns: int) -> None:
-        """Start or check every task that is due; start at most so many processes."""
+        """Start or check every task that is due; start at most `most_spawns` processes."""
         self._assign_slots()
         while most_spawns > 0 and self._alarms and self._alarms[0][0] <= (now := self._clock.boottime()):
             when, _, key = heapq.heappop(self._alarms)

@@ -1,19 +1,20 @@
-"""What agent and keeper say to each other: frames of JSON over a unix socket in the agent's folder.
+"""The protocol between agent and keeper: frames of JSON over a unix socket in the agent's folder.
 
-A frame is its length in four bytes, then a list of messages. Both sides begin with `hello`; the rest is:
+A frame is its length in four bytes, followed by a list of messages. Both sides begin with `hello`. The other
+messages are:
 
-    agent   spawn    start this command under `key`, at `at` and not before; said twice it is the same, and
-                     what is left out is as `Spec` has it
-            slots    so many of those that are counted may run at once; the others wait in line
-            stop     end `key`: TERM, up to `grace` seconds, KILL of everything it started
+    agent   spawn    start this command under `key`, not before `at`; a repeated message has no effect, and
+                     missing fields have the defaults of `Spec`
+            slots    `count` of the counted commands may run at the same time; the others wait
+            stop     end `key`: TERM, up to `grace` seconds, then KILL of all its processes
             recall   end `keys`, unless they have begun
-            renew    the server was asked at `sent_at` and has renewed everything except what to `stop`
-            forget   the ends of `keys` are known and kept elsewhere
-            quit     end once nothing runs; with `now`, end what runs first
-    keeper  state    how `key` is: waiting, running, ended, failed (could not be started) or lost
+            renew    a heartbeat sent at `sent_at` has renewed all leases, except those of the keys in `stop`
+            forget   the agent has recorded the ends of `keys`
+            quit     exit once no task runs; with `now`, end all tasks first
+    keeper  state    the state of `key`: waiting, running, ended, failed (could not be started) or lost
 
-Every version answers `hello` and `quit`; the others belong to the protocol's number. Times are seconds of
-CLOCK_BOOTTIME. The newest session that says hello is the one that is listened to.
+Every version answers `hello` and `quit`; the other messages belong to the protocol number. Times are seconds
+of CLOCK_BOOTTIME. The keeper accepts messages of the session that sent `hello` last.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ _LONGEST_FRAME: Final = 256 * 1024 * 1024
 
 Message = dict[str, Any]
 
-# Paths and variables that are no UTF-8 are lone surrogates in Python; ASCII escapes carry them unharmed.
+# Paths and variables that are not UTF-8 contain lone surrogates in Python; ASCII escapes preserve them.
 encode: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Garbled(ValueError):
-    """The other side sent something that is no frame."""
+    """The other side sent an invalid frame."""
 
 
 def pack(messages: Sequence[Message]) -> bytes:
@@ -50,7 +51,7 @@ def pack(messages: Sequence[Message]) -> bytes:
 
 
 def frame(encoded: Iterable[str]) -> bytes:
-    """Of messages that are encoded already."""
+    """A frame of encoded messages."""
     return framed(f"[{','.join(encoded)}]".encode("ascii"))
 
 
@@ -59,10 +60,10 @@ def framed(body: bytes) -> bytes:
 
 
 class Unpacker:
-    """Bytes in, messages out; what is not whole yet waits."""
+    """Turns received bytes into messages; an incomplete frame waits for more bytes."""
 
     def __init__(self, read: Callable[[bytes], Any] = json.loads) -> None:
-        """`read`: what a frame holds; raises ValueError for what is no JSON."""
+        """`read` decodes the body of a frame; it raises ValueError if the body is not JSON."""
         self._read = read
         self._buffer = bytearray()
 
@@ -91,7 +92,7 @@ class Unpacker:
 
 
 class SocketPath:
-    """The socket's address through its open folder: the path itself may be longer than a socket's may be."""
+    """The address of the socket through its open folder: the path itself may be too long for a socket."""
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

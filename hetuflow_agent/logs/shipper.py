@@ -1,4 +1,4 @@
-"""The loop that ships the logs of all claims, a megabyte per request; the claims take turns.
+"""The loop that ships the logs of all claims, a megabyte per request; all claims progress alike.
 
 A result is reported after its log is shipped (`drained`), and the work folder is removed when both are done.
 Memory holds the data of one request; the files themselves are the buffer.
@@ -32,7 +32,7 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.agent.logs")
 T = TypeVar("T")
 
 _EVERY: Final = 0.2
-# The loop slows down after so many rounds without a log.
+# The loop slows down after this many rounds without a log.
 _AT_REST_AFTER: Final = 5
 _AT_REST_EVERY: Final = 2.0
 _REQUEST_BYTES: Final = 1024 * 1024

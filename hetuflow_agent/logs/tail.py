@@ -54,7 +54,7 @@ class StreamTail:
             self.end = self.size() if size is None else size
 
     def read(self, most: int, ahead: int = 0) -> bytes:
-        """The next bytes, or those `ahead` of them, with secrets masked; empty if there are none yet."""
+        """The next bytes, or those `ahead` of them, with secrets masked; empty at the end."""
         if self.refused:
             self._discard()
             return b""
@@ -91,7 +91,7 @@ class StreamTail:
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            # The folder was removed by hand: there is nothing left to ship.
+            # The folder was removed by hand, and the log with it.
             self.refused = True
             return b""
         try:
@@ -122,7 +122,7 @@ class ClaimLog:
     needs_secrets: bool = False
     # The work has not begun: its files are empty.
     not_begun: bool = False
-    # For a daemon: the disk space of the shipped part is freed in steps of so many bytes.
+    # For a daemon: the disk space of the shipped part is freed in steps of this many bytes.
     rolling_step: int | None = None
     # Whether the log is complete and empty.
     empty: bool = field(default=False, init=False)

@@ -32,7 +32,7 @@ _LONGEST_ERROR: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a command, and what to call after the server has taken it."""
+    """The result of a command; `then` is called after the server has taken the result."""
 
     result: dict[str, Any] = field(default_factory=dict)
     then: Callable[[], None] | None = None
@@ -69,7 +69,7 @@ class Commands:
         self._records = records
         self._handlers = handlers
         self._received: deque[Command] = deque()
-        # Results that the server has not taken yet, and what to call after that.
+        # Results that the server has not taken yet, and the callbacks for that moment.
         self._answers: dict[UUID, Acknowledgement] = {}
         self._then: dict[UUID, Callable[[], None]] = {}
         self._latest_mode: UUID | None = None
@@ -124,7 +124,7 @@ class Commands:
             faults = "; ".join(map(str, error.faults))
             answer = Acknowledgement(command.id, error=f"{error.message} {faults}".strip()[:_LONGEST_ERROR])
         except Exception as error:
-            log.exception("A command failed unexpectedly.", kind=command.kind)
+            log.exception("command failed unexpectedly", kind=command.kind)
             what = f"The agent met an error it did not expect ({type(error).__name__}); its log has more."
             answer = Acknowledgement(command.id, error=what)
         else:

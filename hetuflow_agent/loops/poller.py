@@ -98,7 +98,7 @@ class Poller:
 
     async def run_once(self) -> int:
         request = self._unanswered or (self._lost.pop() if self._lost else await self._next_poll())
-        # If the poll has to be sent a second time, it is marked as repeated.
+        # A second poll with the same id is marked as repeated.
         self._unanswered = structs.replace(request, repeated=True)
         sent_at = self._clock.boottime()
         try:
@@ -120,7 +120,7 @@ class Poller:
         return 1
 
     def attached_poll(self) -> Poll | None:
-        """The poll for a request with reports that is about to be sent; None if no work is wanted."""
+        """The poll for a request with reports that is about to be sent; None if the agent needs no work."""
         wanted = self._runner.wanted()
         if self._stopping or wanted == 0:
             return None

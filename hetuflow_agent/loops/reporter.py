@@ -37,14 +37,14 @@ MOST_PER_REQUEST: Final = 200
 _LOG_PATIENCE: Final = 5.0
 _EVERY: Final = 1.0
 _LOOP_STOP: Final = 2.0
-# From so many ends per second on, a request for each costs more than a delay of a few milliseconds.
+# With more ends per second, a request for each costs more than a delay of a few milliseconds.
 _MANY_PER_SECOND: Final = 50.0
 # Then reports wait for others: as long as a request takes, within these bounds, or until enough reports are
 # together if that takes less than `_SOON`.
 _SHORTEST_DELAY: Final = 0.012
 _LONGEST_DELAY: Final = 0.05
 _SOON: Final = 0.08
-# So many reports are enough for a request; of starts half as many, because as many results go with them.
+# This many reports are enough for a request; half as many starts are, because results go with them.
 _ENOUGH: Final = 64
 
 
@@ -59,7 +59,7 @@ class AttachedPoll(Protocol):
     def attached_poll(self) -> Poll | None: ...
 
     def on_attached_answer(self, poll: Poll, answer: Polled | None) -> None:
-        """`answer` is None if no answer arrived."""
+        """Without `answer`, no answer arrived."""
 
     def ends_per_second(self) -> float:
         """How often work has ended recently."""
@@ -234,7 +234,7 @@ class Reporter:
         if self._results:
             await self._gather(_Queue.RESULTS)
         if self._starting or (self._awaited and not self._stopping.is_set()):
-            return 0  # the results go with the next request, or alone if there is none
+            return 0  # the results go with the next starts, or are sent alone later
         batch = self._ready(self._most_per_request)
         if not batch:
             return 0

@@ -1,4 +1,4 @@
-"""What the agent sends to the keeper, and what it learns about the end of the work: data only."""
+"""The data that agent and keeper exchange about work: commands, and how they ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Command(msgspec.Struct, tag_field="op", tag="spawn", omit_defaults=True):
     # None: the command may continue when the lease expires.
     lease: float | None = None
     renewed_at: float = 0.0
-    # The most bytes of stdout and stderr together; for a rolling log, those that are still on the disk.
+    # The most bytes of stdout and stderr together; for a rolling log, only bytes on the disk.
     output_limit: int | None = None
     rolling: bool = False
     # The most bytes of memory and the number of CPUs, for all processes of the command.
@@ -54,7 +54,7 @@ class Command(msgspec.Struct, tag_field="op", tag="spawn", omit_defaults=True):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a command could not be started: what was at fault, and the error of the system."""
+    """Why a command could not be started: the part at fault, and the error of the system."""
 
     what: str
     error: str

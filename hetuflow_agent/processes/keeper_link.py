@@ -129,7 +129,7 @@ class KeeperLink:
             popen.returncode = popen.returncode or 0
 
     def renew(self, sent_at: float, stop: Sequence[str]) -> None:
-        """Pass on when the last successful heartbeat was sent, and what it did not renew.
+        """Pass on the time of the last successful heartbeat, and the keys that it did not renew.
 
         From any thread, over a separate connection: a busy event loop must not let a lease expire.
         """
@@ -204,7 +204,7 @@ class KeeperLink:
             if former is not None:
                 former.wait(_START_SECONDS)
             with self._open_log() as stderr:
-                self._popen = subprocess.Popen(  # noqa: S603  our own program
+                self._popen = subprocess.Popen(  # noqa: S603  a program of this package
                     keeper_program(self._folder, self._version, self._options),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,

@@ -97,7 +97,7 @@ class Recalls:
         self._timer: asyncio.TimerHandle | None = None
 
     def expect(self, key: str, recall: Callable[[], None]) -> None:
-        """Call `recall` when the patience is over, unless the command is settled before."""
+        """Call `recall` after the patience has passed, unless the command is settled before."""
         loop = asyncio.get_running_loop()
         self._waiting[key] = (loop.time() + self._patience, recall)
         if self._timer is None:
@@ -146,7 +146,7 @@ class Processes:
         self._receiver: asyncio.Task[None] | None = None
         self._stopping = False
         self.keeper_pid: int | None = None
-        # Whether the keeper runs in a control group of its own.
+        # Whether the keeper runs in a separate control group.
         self.in_group = False
         # Whether the keeper lets commands wait until there is a slot for them.
         self.queues_commands = False
@@ -164,7 +164,7 @@ class Processes:
         self._receiver = asyncio.create_task(self._receive(), name="receive from the keeper")
 
     async def stop(self) -> None:
-        """Disconnect. The keeper exits when nothing runs any more, or now if all work ends with the agent."""
+        """Disconnect. The keeper exits after its last task, or now if all work ends with the agent."""
         self._stopping = True
         if self.end_on_stop:
             self.send({"op": "quit", "now": True, "grace": _LAST_GRACE})
@@ -184,7 +184,7 @@ class Processes:
             self.send({"op": "slots", "count": count})
 
     def spawn(self, command: Command, *, recallable: bool = False) -> Child:
-        """Send the command to the keeper; the child reports what becomes of it.
+        """Send the command to the keeper; the child reports its state.
 
         `recallable`: take the command back if it has not begun within `SLOT_PATIENCE`.
         """
@@ -234,7 +234,7 @@ class Processes:
             self._forget_timer = asyncio.get_running_loop().call_later(_FORGET_WITHIN, self._flush)
 
     def renew(self, sent_at: float, *, stop: Sequence[UUID]) -> None:
-        """Pass on when the last successful heartbeat was sent, and what it did not renew; from any thread."""
+        """Pass on the time of the last heartbeat, and the keys that it did not renew; from any thread."""
         self._link.renew(sent_at, [str(key) for key in stop])
 
     def send(self, message: Message | Command) -> None:
@@ -276,7 +276,7 @@ class Processes:
             cpu="cgroup" if "cpu" in greeting.controllers else "affinity" if greeting.pins else None,
         )
         log.info(
-            "Connected to the keeper.",
+            "connected to the keeper",
             keeper=greeting.pid,
             running=greeting.running,
             # Without a control group the processes of a killed keeper are found by their environment only.
@@ -307,7 +307,7 @@ class Processes:
             if child is not None:
                 child.apply(message, self._boot_id)
             elif message["key"] in self._unclaimed:
-                # Whatever adopts the command later needs its newest state.
+                # A later `adopt` needs the newest state.
                 self._unclaimed[message["key"]] = message
 
     async def _reconnect(self) -> None:
@@ -345,7 +345,7 @@ def _instant(state: Message, name: str, boot_id: str) -> Instant | None:
 
 
 def exit_of(state: Message) -> Exit:
-    """The exit of a command that is over."""
+    """The exit of an ended command."""
     match state["phase"]:
         case Phase.FAILED:
             return Exit(failure=Failure(state["what"], state["error"]), started=False)

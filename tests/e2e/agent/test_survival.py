@@ -79,7 +79,7 @@ def test_an_agent_is_upgraded_under_running_tasks(host: Host, tmp_path: Path) ->
     assert former.wait() == 0
     later = host.agent(program=[sys.executable, agent_of_next_version.__file__])
     assert host.server.client.agent(host.name).version == agent_of_next_version.VERSION
-    assert later.await_log("Connected to the keeper.")["keeper"] == keeper.pid
+    assert later.await_log("connected to the keeper")["keeper"] == keeper.pid
     gate.touch()
     done = host.server.client.wait(task.id, timeout=60)
     assert (done.exit_code, len(done.instances)) == (9, 1)
@@ -127,7 +127,7 @@ def test_an_agent_that_drains_waits_for_its_work_and_takes_no_more(host: Host, t
     task = host.run(f"echo begun; while [ ! -e {gate} ]; do sleep 0.02; done; exit 0")
     host.await_output(task.instances[0].id, "begun")
     agent.signal(signal.SIGTERM)
-    agent.await_log("Waiting for tasks to end.")
+    agent.await_log("waiting for tasks to end")
     later = host.run("true")
     gate.touch()
     assert agent.wait() == 0

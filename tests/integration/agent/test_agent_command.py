@@ -58,7 +58,7 @@ def started(cwd: Path, env: dict[str, str]) -> subprocess.Popen[str]:
         text=True,
     )
     assert process.stderr is not None
-    assert json.loads(process.stderr.readline())["event"] == "Connected to the keeper."
+    assert json.loads(process.stderr.readline())["event"] == "connected to the keeper"
     assert json.loads(process.stderr.readline())["event"] == "Not registered yet and trying again."
     return process
 

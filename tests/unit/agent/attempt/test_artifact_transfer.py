@@ -95,7 +95,7 @@ async def test_outputs_are_kept_whole_piece_by_piece_also_when_answers_are_lost(
 
 async def test_a_named_output_must_be_there_if_the_work_went_well(work: Path) -> None:
     store = Store()
-    with pytest.raises(ArtifactFault, match=r"missing\.txt was to be kept") as fault:
+    with pytest.raises(ArtifactFault, match=r"missing\.txt is an output of the job") as fault:
         await keep(store, work, "a.txt", "missing.txt", "no-such-*")
     assert fault.value.reason == "artifact_missing"
     assert set(store.files) == {"a.txt"}
