@@ -128,7 +128,7 @@ async def test_the_agent_is_answered_before_the_run(
     assert await polling == [first]
 
     order: list[str] = []
-    send, make = Exchange._send, server.services.gateway.claiming._assignments.make
+    send, make = Exchange._send, server.services.gateway.polls._assignments.make
 
     def noted(exchange: Exchange, answer: DirectAnswer, request_id: str) -> None:
         send(exchange, answer, request_id)
@@ -141,7 +141,7 @@ async def test_the_agent_is_answered_before_the_run(
 
     polling = await server.waiting(agent)
     monkeypatch.setattr(Exchange, "_send", noted)
-    monkeypatch.setattr(server.services.gateway.claiming._assignments, "make", slow)
+    monkeypatch.setattr(server.services.gateway.polls._assignments, "make", slow)
     made = await actions.run_one(ADMIN, job, RunRequest())
     order.append("run")
     assert order == ["poll", "run"]
