@@ -12,31 +12,23 @@ from typing import Any, ClassVar, Final, TypeAlias
 
 import msgspec
 
-from hetuflow_core.calendar import DayRange, Weekday
 from hetuflow_core.flow import Graph, GraphNode, ItemShare, OnFailure, TriggerRule
+from hetuflow_core.jobfile.calendars import CalendarSpec
+from hetuflow_core.jobfile.kinds import DEFAULT_NAMESPACE, Kind
+from hetuflow_core.jobfile.limits import LimitSpec
+from hetuflow_core.jobfile.namespaces import NamespaceSpec
+from hetuflow_core.jobfile.secrets import SecretSpec, SecretUse
+from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.placement import Requirements
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.schedule import ScheduleSpec
 
-DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_SHELL: Final = "bash"
 DEFAULT_PRIORITY: Final = 500
 DEFAULT_KILL_GRACE: Final = timedelta(seconds=30)
-DEFAULT_LEASE: Final = timedelta(minutes=5)
-DEFAULT_WEIGHT: Final = 100
 DEFAULT_METHOD: Final = "GET"
 DEFAULT_EXPECTED_STATUS: Final[tuple[str, ...]] = ("2xx",)
 DEFAULT_REDIRECTS: Final = 5
-
-
-class Kind(StrEnum):
-    JOB = "job"
-    NAMESPACE = "namespace"
-    CALENDAR = "calendar"
-    LIMIT = "limit"
-    SECRET = "secret"  # noqa: S105 (the name of a kind)
-    WEBHOOK = "webhook"
-    ALERT = "alert"
 
 
 class Executor(StrEnum):
@@ -55,13 +47,6 @@ class OnLost(StrEnum):
 
     KILL = "kill"
     CONTINUE = "continue"
-
-
-class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret of the job's namespace in place of a text; `prefix` stands before its value."""
-
-    secret: str
-    prefix: str = ""
 
 
 class HttpCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -287,78 +272,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(
             self.placement, executor=self.run.required_executor, user=self.run.user
         )
-
-
-class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
-    kind: ClassVar[Kind] = Kind.NAMESPACE
-
-    name: str
-    weight: int = DEFAULT_WEIGHT
-    lease: timedelta | None = None  # DEFAULT_LEASE; for jobs that say none of their own
-    labels: dict[str, str] = {}
-
-
-class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How many instances may be under way at once among all jobs of the namespace that name it."""
-
-    kind: ClassVar[Kind] = Kind.LIMIT
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str  # a scope, such as tool:claude
-    max: int
-
-
-class SecretSource(StrEnum):
-    """Where the command line takes a secret's value from."""
-
-    ENV = "env"
-    FILE = "file"
-    STDIN = "stdin"
-
-
-class SecretSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Either `value` or `source` is set; a server takes values only. Neither is ever written out again."""
-
-    kind: ClassVar[Kind] = Kind.SECRET
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    value: str | None = None
-    source: SecretSource | None = None
-    source_name: str | None = None  # of the variable or the file
-
-    def __repr__(self) -> str:
-        return f"SecretSpec(namespace={self.namespace!r}, name={self.name!r})"
-
-
-class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that go to `url` when tasks end, or come in and become events named `receives`."""
-
-    kind: ClassVar[Kind] = Kind.WEBHOOK
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    secret: str  # signs messages
-    url: str | None = None
-    events: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()  # none: all of them
-    receives: str | None = None
-    enabled: bool = True
-
-
-class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of days: those of `holidays`, `dates`, `weekdays` and `calendars`, without those of `except`."""
-
-    kind: ClassVar[Kind] = Kind.CALENDAR
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    labels: dict[str, str] = {}
-    holidays: tuple[str, ...] = ()
-    dates: tuple[DayRange, ...] = ()
-    weekdays: tuple[Weekday, ...] = ()
-    calendars: tuple[str, ...] = ()
-    except_days: tuple[DayRange, ...] = ()  # `except` in the job file, which Python keeps for itself
 
 
 Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec | WebhookSpec"

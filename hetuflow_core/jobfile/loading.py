@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.documents import Document, JobSpec, Kind, NamespaceSpec
-from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
+from hetuflow_core.fields import shape_of
+from hetuflow_core.fields.nodes import CODE, key_path, shortened
+from hetuflow_core.fields.value_reader import ValueReader, did_you_mean, in_file_order, listed
+from hetuflow_core.jobfile.calendars import CalendarSpec
+from hetuflow_core.jobfile.documents import Document, JobSpec
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS, Kind
+from hetuflow_core.jobfile.limits import LimitSpec
+from hetuflow_core.jobfile.namespaces import NamespaceSpec
 from hetuflow_core.jobfile.parsing import RawDocument, raw_document
-from hetuflow_core.jobfile.readers.calendars import read_calendar
-from hetuflow_core.jobfile.readers.jobs import read_job, read_namespace
-from hetuflow_core.jobfile.readers.limits import read_limit
+from hetuflow_core.jobfile.readers.jobs import read_job
 from hetuflow_core.jobfile.readers.schedules import read_schedule
-from hetuflow_core.jobfile.readers.secrets import read_secret
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
-from hetuflow_core.jobfile.readers.webhooks import read_webhook
-from hetuflow_core.jobfile.value_reader import ValueReader, did_you_mean, in_file_order, listed
+from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS
+from hetuflow_core.jobfile.secrets import SecretSpec
+from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.schedule import ScheduleSpec
 
-_READERS: Final[Mapping[Kind, Callable[[ValueReader], Document | None]]] = {
-    Kind.NAMESPACE: read_namespace,
-    Kind.LIMIT: read_limit,
-    Kind.CALENDAR: read_calendar,
-    Kind.SECRET: read_secret,
-    Kind.WEBHOOK: read_webhook,
+_SPECS: Final[Mapping[Kind, type[Document]]] = {
+    spec.kind: spec for spec in (NamespaceSpec, LimitSpec, CalendarSpec, SecretSpec, WebhookSpec)
 }
 # A file that is wrong from end to end is not helped by more.
 _MOST_FAULTS: Final = 200
@@ -81,8 +80,8 @@ def _read(given: ValueReader, default: Kind | None, unsupported: Mapping[str, st
     kind = _kind(given, entries.get("kind"), default)
     if kind is Kind.JOB:
         return read_job(given, unsupported)
-    reader = _READERS.get(kind) if kind is not None else None
-    return None if reader is None else reader(given)
+    spec = _SPECS.get(kind) if kind is not None else None
+    return None if spec is None else shape_of(spec).read(given)
 
 
 def _kind(document: ValueReader, given: ValueReader | None, default: Kind | None) -> Kind | None:

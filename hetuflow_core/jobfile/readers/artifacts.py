@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 from hetuflow_core.artifact_paths import is_pattern, path_fault
+from hetuflow_core.fields.value_reader import ValueReader, each
 from hetuflow_core.jobfile.documents import ArtifactOrigin, ArtifactSpec, InputSpec
 from hetuflow_core.jobfile.readers.names import read_name
 from hetuflow_core.jobfile.readers.templates import read_template
-from hetuflow_core.jobfile.value_reader import ValueReader, each
 
 ARTIFACT_KEYS: Final = ("inputs", "outputs")
 _MOST: Final = 100

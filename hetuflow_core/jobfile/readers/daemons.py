@@ -8,8 +8,8 @@ from typing import Final
 
 from hetuflow_core.daemon import DaemonSpec, Restart, RestartBackoff, SlotShare
 from hetuflow_core.durations import format_duration
+from hetuflow_core.fields.value_reader import ValueReader
 from hetuflow_core.jobfile.readers.probes import read_probe
-from hetuflow_core.jobfile.value_reader import ValueReader
 
 DAEMON_KEYS: Final = (
     *("replicas", "per_agent", "restart", "backoff", "stable_after", "max_unavailable"),

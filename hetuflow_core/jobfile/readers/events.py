@@ -10,7 +10,7 @@ from hetuflow_core import expressions
 from hetuflow_core.durations import format_duration
 from hetuflow_core.errors import Invalid
 from hetuflow_core.events import Absence, Debounce, EventSpec, Throttle, Wanted, check_pattern
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, each
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, each
 from hetuflow_core.templates import rendering
 
 # What expressions and templates may look at.

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final, TypeAlias
 
+from hetuflow_core.fields.value_reader import ValueReader
 from hetuflow_core.flow import Graph, certain_upstreams
 from hetuflow_core.jobfile.documents import FlowNode, FlowSpec
-from hetuflow_core.jobfile.value_reader import ValueReader
 from hetuflow_core.templates import rendering
 
 # What templates of nodes may name, beside what those of jobs may.

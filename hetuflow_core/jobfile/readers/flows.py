@@ -10,6 +10,7 @@ from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Invalid
 from hetuflow_core.events import check_name
 from hetuflow_core.expressions import condition
+from hetuflow_core.fields.value_reader import SectionReader, TemplateScope, ValueReader, each, listed
 from hetuflow_core.flow import ItemShare, OnFailure, TriggerRule, problems
 from hetuflow_core.jobfile.documents import (
     Approval,
@@ -28,7 +29,6 @@ from hetuflow_core.jobfile.readers.run import read_json_template, read_run
 from hetuflow_core.jobfile.readers.templates import read_template
 from hetuflow_core.jobfile.readers.unsupported import supported
 from hetuflow_core.jobfile.readers.work import WORK_KEYS, read_long_duration, read_priority, read_work
-from hetuflow_core.jobfile.value_reader import SectionReader, TemplateScope, ValueReader, each, listed
 from hetuflow_core.retry import RetryPolicy
 
 BODIES: Final = ("run", "job", "flow", "approval", "wait_for_event", "wait_until")

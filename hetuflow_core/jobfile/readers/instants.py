@@ -7,8 +7,8 @@ from datetime import UTC, datetime, time
 from typing import Final
 
 from hetuflow_core.calendar import WEEKDAYS, Weekday
-from hetuflow_core.jobfile.nodes import shortened
-from hetuflow_core.jobfile.value_reader import ValueReader, each, listed
+from hetuflow_core.fields.nodes import shortened
+from hetuflow_core.fields.value_reader import ValueReader, each, listed
 
 _INSTANT: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d(?::\d\d(?:\.\d{1,6})?)?)(?P<offset>[Zz]|[+-]\d\d:\d\d)?"

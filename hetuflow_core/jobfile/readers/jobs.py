@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader
 from hetuflow_core.jobfile.documents import (
-    DEFAULT_NAMESPACE,
     DEFAULT_PRIORITY,
-    DEFAULT_WEIGHT,
     Concurrency,
     FlowSpec,
     JobSpec,
-    NamespaceSpec,
     Run,
 )
+from hetuflow_core.jobfile.kinds import DEFAULT_NAMESPACE
 from hetuflow_core.jobfile.readers.flows import read_flow
 from hetuflow_core.jobfile.readers.names import read_name
 from hetuflow_core.jobfile.readers.run import read_run
@@ -23,12 +22,10 @@ from hetuflow_core.jobfile.readers.templates import read_template
 from hetuflow_core.jobfile.readers.unsupported import supported
 from hetuflow_core.jobfile.readers.work import (
     NODE_WORK_KEYS,
-    read_lease,
     read_long_duration,
     read_priority,
     read_work,
 )
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader
 from hetuflow_core.limits import MOST_CONCURRENT
 from hetuflow_core.schedule import ScheduleSpec
 
@@ -37,21 +34,8 @@ JOB_KEYS: Final = (
     *("timeout", "deadline", "retry", "concurrency", "limits", "placement", "kill_grace", "on_lost"),
     *("lease", "skip_exit_codes", "schedules"),
 )
-NAMESPACE_KEYS: Final = ("kind", "name", "weight", "lease", "labels")
 
 FLOWS_END: Final = "a flow ends, so nothing can keep it running: give it no daemon."
-_MOST_WEIGHT: Final = 10_000
-
-
-def read_namespace(given: ValueReader) -> NamespaceSpec | None:
-    section = given.section(NAMESPACE_KEYS)
-    if section is None:
-        return None
-    name = section.require("name", read_name, "name the namespace")
-    weight = section.read("weight", lambda given: given.integer(1, _MOST_WEIGHT), DEFAULT_WEIGHT)
-    lease = section.read("lease", read_lease, None)
-    labels: dict[str, str] = section.read("labels", ValueReader.labels, {})
-    return NamespaceSpec(name=name, weight=weight, lease=lease, labels=labels) if name else None
 
 
 def read_job(given: ValueReader, unsupported: Mapping[str, str]) -> JobSpec | None:

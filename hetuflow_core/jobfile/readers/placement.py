@@ -8,8 +8,8 @@ from typing import Final
 
 from hetuflow_core.durations import parse_size
 from hetuflow_core.errors import Invalid
+from hetuflow_core.fields.value_reader import LABEL_KEY, SectionReader, ValueReader, each
 from hetuflow_core.jobfile.readers.unsupported import supported
-from hetuflow_core.jobfile.value_reader import LABEL_KEY, SectionReader, ValueReader, each
 from hetuflow_core.placement import (
     Affinity,
     AntiAffinity,

@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from hetuflow_core.daemon import HttpProbe, ProbeSpec, TcpProbe
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, each, listed
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, each, listed
 
 _QUESTIONS: Final = ("command", "http", "tcp")
 PROBE_KEYS: Final = (

@@ -12,9 +12,9 @@ import msgspec
 
 from hetuflow_core.durations import format_duration, parse_size
 from hetuflow_core.errors import Invalid
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, each, listed
 from hetuflow_core.jobfile.readers.unsupported import supported
 from hetuflow_core.jobfile.signals import SIGNALS
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, each, listed
 from hetuflow_core.placement import MOST_MEMORY
 from hetuflow_core.retry import (
     RETRYABLE,

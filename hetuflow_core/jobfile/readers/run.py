@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
+from hetuflow_core.fields.nodes import plain
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, each, listed
 from hetuflow_core.jobfile.documents import (
     DEFAULT_EXPECTED_STATUS,
     DEFAULT_METHOD,
@@ -18,14 +20,12 @@ from hetuflow_core.jobfile.documents import (
     OtherCall,
     PythonCall,
     Run,
-    SecretUse,
 )
-from hetuflow_core.jobfile.nodes import plain
 from hetuflow_core.jobfile.readers.artifacts import read_artifacts
 from hetuflow_core.jobfile.readers.secrets import is_secret_use, read_secret_names, read_secret_use
 from hetuflow_core.jobfile.readers.templates import read_template
 from hetuflow_core.jobfile.readers.unsupported import supported
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, each, listed
+from hetuflow_core.jobfile.secrets import SecretUse
 
 RUN_KEYS: Final = (*Executor, "shell", "with", "env", "secrets", "workdir", "user", "artifacts")
 HTTP_KEYS: Final = ("url", "method", "headers", "body", "json", "expected_status", "redirects")

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from hetuflow_core.calendar import Weekday
 from hetuflow_core.errors import Invalid
-from hetuflow_core.jobfile.nodes import shortened
+from hetuflow_core.fields.nodes import shortened
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, did_you_mean, each, listed
 from hetuflow_core.jobfile.readers.daemons import BESIDE_DAEMON, read_daemon
 from hetuflow_core.jobfile.readers.events import BESIDE_EVENT, read_event
 from hetuflow_core.jobfile.readers.instants import (
@@ -22,7 +23,6 @@ from hetuflow_core.jobfile.readers.instants import (
 from hetuflow_core.jobfile.readers.names import read_name
 from hetuflow_core.jobfile.readers.unsupported import supported
 from hetuflow_core.jobfile.readers.upstreams import BESIDE_AFTER, read_after
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, did_you_mean, each, listed
 from hetuflow_core.schedule import (
     DEFAULT_MISFIRE_GRACE,
     DEFAULT_TIMEZONE,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.jobfile.value_reader import ValueReader
+from hetuflow_core.fields.value_reader import ValueReader
 from hetuflow_core.templates import rendering
 
 

@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hetuflow_core.jobfile.documents import Kind
-from hetuflow_core.jobfile.value_reader import SectionReader
+from hetuflow_core.fields.value_reader import SectionReader
 
 # Path of the key in a job, without the numbers of list items → what is told to whoever uses it.
 UNSUPPORTED_KEYS: Final[Mapping[str, str]] = {
     "params_schema": "params_schema is not supported by this version yet: remove it.",
 }
-
-UNSUPPORTED_KINDS: Final = frozenset({Kind.ALERT})
 
 
 def supported(section: SectionReader, path: str, unsupported: Mapping[str, str]) -> SectionReader:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from hetuflow_core.fields.value_reader import ValueReader, each
 from hetuflow_core.jobfile.readers.names import read_name
-from hetuflow_core.jobfile.value_reader import ValueReader, each
 from hetuflow_core.schedule import AfterEnd, AfterSpec
 
 AFTER_KEYS: Final = ("after", "on")

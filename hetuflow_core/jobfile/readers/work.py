@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
+from hetuflow_core.fields.value_reader import SectionReader, ValueReader, each
 from hetuflow_core.jobfile.documents import DEFAULT_KILL_GRACE, OnLost
+from hetuflow_core.jobfile.leases import LEASE
 from hetuflow_core.jobfile.readers.limits import read_scope
 from hetuflow_core.jobfile.readers.placement import read_requirements
 from hetuflow_core.jobfile.readers.retry import read_retry, refuse_idle_rules
-from hetuflow_core.jobfile.value_reader import SectionReader, ValueReader, each
 from hetuflow_core.placement import Requirements
 from hetuflow_core.retry import RetryPolicy
 
@@ -21,9 +22,6 @@ WORK_KEYS: Final = ("timeout", "limits", *NODE_WORK_KEYS)
 _MOMENT: Final = timedelta(milliseconds=1)
 _YEAR: Final = timedelta(days=366)
 _LONGEST_GRACE: Final = timedelta(days=1)
-# Under four seconds the fractions of it at which agents warn and kill are finer than a heartbeat.
-SHORTEST_LEASE: Final = timedelta(seconds=4)
-_LONGEST_LEASE: Final = timedelta(days=7)
 _HIGHEST_PRIORITY: Final = 1000
 _HIGHEST_EXIT_CODE: Final = 255
 
@@ -44,17 +42,13 @@ def read_work(section: SectionReader, unsupported: Mapping[str, str]) -> dict[st
             "kill_grace", lambda given: given.duration(timedelta(0), _LONGEST_GRACE), DEFAULT_KILL_GRACE
         ),
         "on_lost": section.read("on_lost", lambda given: given.choice(OnLost), OnLost.KILL),
-        "lease": section.read("lease", read_lease, None),
+        "lease": section.read("lease", LEASE.read, None),
         "skip_exit_codes": skip_exit_codes,
     }
 
 
 def read_long_duration(given: ValueReader) -> timedelta | None:
     return given.duration(_MOMENT, _YEAR)
-
-
-def read_lease(given: ValueReader) -> timedelta | None:
-    return given.duration(SHORTEST_LEASE, _LONGEST_LEASE)
 
 
 def read_priority(given: ValueReader) -> int | None:

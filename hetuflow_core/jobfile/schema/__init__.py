@@ -9,13 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from hetuflow_core.flow import OnFailure, TriggerRule
-from hetuflow_core.jobfile.documents import Kind, SecretSource
-from hetuflow_core.jobfile.readers import flows, webhooks
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KINDS
-from hetuflow_core.jobfile.readers.work import NODE_WORK_KEYS, WORK_KEYS
-from hetuflow_core.jobfile.schema.parts import (
-    BOOLEAN,
+from hetuflow_core.fields import shape_of
+from hetuflow_core.fields.json_schema import (
     DEFINITIONS,
     DURATION,
     EMPTY,
@@ -32,30 +27,33 @@ from hetuflow_core.jobfile.schema.parts import (
     mapping,
     matching,
     one_of,
-    one_or_more,
     several,
     silent,
     when,
     whole,
 )
-from hetuflow_core.jobfile.schema.triggers import WEEKDAY, schedule
+from hetuflow_core.flow import OnFailure, TriggerRule
+from hetuflow_core.jobfile.calendars import CalendarSpec
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS, Kind
+from hetuflow_core.jobfile.limits import LimitSpec
+from hetuflow_core.jobfile.namespaces import NamespaceSpec
+from hetuflow_core.jobfile.readers import flows
+from hetuflow_core.jobfile.readers.work import NODE_WORK_KEYS, WORK_KEYS
+from hetuflow_core.jobfile.schema.triggers import schedule
 from hetuflow_core.jobfile.schema.work import (
     NAME_TEXT,
     PRIORITY,
     REF,
-    names,
     placement,
     retry,
     run,
-    scope,
     work_keys,
 )
+from hetuflow_core.jobfile.secrets import SecretSpec
+from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.limits import MOST_CONCURRENT
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
-_DATES: Final[Schema] = several(
-    {"type": "string", "pattern": r"^\d{4}-\d\d-\d\d(/\d{4}-\d\d-\d\d)?$"}, most=5000
-)
 
 
 def document_schema(kind: Kind | None = None) -> Schema:
@@ -111,11 +109,11 @@ def file_schema() -> Schema:
 def _kinds() -> Mapping[Kind, Schema]:
     found = {
         Kind.JOB: _job(),
-        Kind.NAMESPACE: _namespace(),
-        Kind.CALENDAR: _calendar(),
-        Kind.LIMIT: _limit(),
-        Kind.SECRET: _secret(),
-        Kind.WEBHOOK: _webhook(),
+        Kind.NAMESPACE: shape_of(NamespaceSpec).schema(),
+        Kind.CALENDAR: shape_of(CalendarSpec).schema(),
+        Kind.LIMIT: shape_of(LimitSpec).schema(),
+        Kind.SECRET: shape_of(SecretSpec).schema(),
+        Kind.WEBHOOK: shape_of(WebhookSpec).schema(),
     }
     return {kind: found[kind] for kind in Kind if kind not in UNSUPPORTED_KINDS}
 
@@ -202,59 +200,3 @@ def _node() -> Schema:
     ]
     rules = [one_of(*flows.BODIES), at_most_one("map", "fleet"), *idle]
     return mapping(keys, required=["name"], rules=rules)
-
-
-def _namespace() -> Schema:
-    keys: dict[str, Schema] = {
-        "kind": {"const": Kind.NAMESPACE.value},
-        "name": NAME_TEXT,
-        "weight": described(whole(1, 10_000), "Its share of the claims when agents are scarce."),
-        "lease": described(DURATION, "The lease of work whose job says none of its own."),
-        "labels": labels(),
-    }
-    return mapping(keys, required=["kind", "name"])
-
-
-def _calendar() -> Schema:
-    sets: dict[str, Schema] = {
-        "holidays": described(one_or_more(TEXT, most=50), "Public holidays, such as DE or DE-BY."),
-        "dates": _DATES,
-        "weekdays": several(WEEKDAY),
-        "calendars": names(most=50),
-    }
-    keys = _named(Kind.CALENDAR, {"labels": labels(), **sets, "except": _DATES})
-    return mapping(keys, required=["kind", "name"], rules=[{"anyOf": [given(key) for key in sets]}])
-
-
-def _limit() -> Schema:
-    keys = _named(Kind.LIMIT, {"max": whole(0, MOST_CONCURRENT)}) | {"name": scope()}
-    return mapping(keys, required=["kind", "name", "max"])
-
-
-def _secret() -> Schema:
-    source = mapping(
-        {
-            SecretSource.ENV.value: TEXT,
-            SecretSource.FILE.value: TEXT,
-            SecretSource.STDIN.value: {"const": True},
-        },
-        rules=[one_of(*SecretSource)],
-    )
-    keys = _named(Kind.SECRET, {"value": TEXT, "from": source})
-    return mapping(keys, required=["kind", "name"], rules=[one_of("value", "from")])
-
-
-def _webhook() -> Schema:
-    keys = _named(
-        Kind.WEBHOOK,
-        {
-            "url": {"type": "string", "pattern": "^https?://", "maxLength": webhooks.LONGEST_URL},
-            "events": several(choice(webhooks.WEBHOOK_EVENTS)),
-            "jobs": several(NAME_TEXT),
-            "receives": mapping({"event": matching(webhooks.EVENT_NAME, numbers=True)}, required=["event"]),
-            "secret": NAME_TEXT,
-            "enabled": BOOLEAN,
-        },
-    )
-    rules = [one_of("url", "receives"), when(given("receives"), absent("events", "jobs"))]
-    return mapping(keys, required=["kind", "name", "secret"], rules=rules)

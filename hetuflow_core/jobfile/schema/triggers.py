@@ -6,8 +6,7 @@ from typing import Final
 
 from hetuflow_core.calendar import WEEKDAYS
 from hetuflow_core.daemon.spec import Restart
-from hetuflow_core.jobfile.readers import daemons, events, schedules, upstreams
-from hetuflow_core.jobfile.schema.parts import (
+from hetuflow_core.fields.json_schema import (
     BOOLEAN,
     DURATION,
     INSTANT,
@@ -27,6 +26,7 @@ from hetuflow_core.jobfile.schema.parts import (
     when,
     whole,
 )
+from hetuflow_core.jobfile.readers import daemons, events, schedules, upstreams
 from hetuflow_core.jobfile.schema.work import NAME_TEXT, PRIORITY, names
 from hetuflow_core.schedule import AfterEnd, Fold, Gap, Overlap
 

@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hetuflow_core.jobfile.documents import Executor, OnLost
-from hetuflow_core.jobfile.readers import (
-    limits,
-    placement as reader_placement,
-    retry as reader_retry,
-    run as reader_run,
-)
-from hetuflow_core.jobfile.readers.names import NAME
-from hetuflow_core.jobfile.schema.parts import (
+from hetuflow_core.fields.json_schema import (
     ANYTHING,
     BOOLEAN,
     DURATION,
@@ -38,8 +30,15 @@ from hetuflow_core.jobfile.schema.parts import (
     when,
     whole,
 )
-from hetuflow_core.jobfile.value_reader import LABEL_KEY
-from hetuflow_core.limits import OWN_KINDS
+from hetuflow_core.fields.value_reader import LABEL_KEY
+from hetuflow_core.jobfile.documents import Executor, OnLost
+from hetuflow_core.jobfile.limits import SCOPE
+from hetuflow_core.jobfile.readers import (
+    placement as reader_placement,
+    retry as reader_retry,
+    run as reader_run,
+)
+from hetuflow_core.jobfile.readers.names import NAME
 from hetuflow_core.placement import Effect, Operator, TolerationOperator
 from hetuflow_core.retry import RETRYABLE, Backoff
 
@@ -59,8 +58,7 @@ _PROCESS_KEYS: Final = ("env", "workdir", "user", "artifacts")
 
 def scope() -> Schema:
     """The name of a limit."""
-    own = "|".join(sorted(OWN_KINDS))
-    return {"type": "string", "pattern": f"^(?!(?:{own}):){limits.SCOPE.pattern}$"}
+    return SCOPE.json_schema()
 
 
 def run() -> Schema:

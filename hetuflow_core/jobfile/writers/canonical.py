@@ -15,21 +15,17 @@ from typing import Any
 import msgspec
 
 from hetuflow_core.durations import format_duration, format_size
+from hetuflow_core.fields import shape_of
 from hetuflow_core.jobfile.documents import (
     ArtifactSpec,
-    CalendarSpec,
     Document,
     Executor,
     InputSpec,
     JobSpec,
-    LimitSpec,
-    NamespaceSpec,
     OtherCall,
     Run,
-    SecretSpec,
-    SecretUse,
-    WebhookSpec,
 )
+from hetuflow_core.jobfile.secrets import SecretUse
 from hetuflow_core.jobfile.signals import SIGNAL_NAMES
 from hetuflow_core.jobfile.writers.flows import flow_document
 from hetuflow_core.jobfile.writers.schedules import schedule_document
@@ -39,23 +35,8 @@ from hetuflow_core.retry import RETRYABLE, MemoryChange, Reaction, RetryPolicy, 
 
 def to_document(spec: Document) -> dict[str, Any]:
     """The document as a job file writes it; reading it gives the same spec."""
-    if isinstance(spec, LimitSpec):
-        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name, "max": spec.max}
-    if isinstance(spec, CalendarSpec):
-        return _calendar(spec)
-    if isinstance(spec, WebhookSpec):
-        return _webhook(spec)
-    if isinstance(spec, SecretSpec):
-        # Without its value: that is nobody's to read again.
-        return {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
-    if isinstance(spec, NamespaceSpec):
-        return {
-            "kind": spec.kind.value,
-            "name": spec.name,
-            "weight": spec.weight,
-            "lease": _optional_duration(spec.lease),
-            "labels": dict(spec.labels),
-        }
+    if not isinstance(spec, JobSpec):
+        return shape_of(type(spec)).write(spec)
     document: dict[str, Any] = {
         "kind": spec.kind.value,
         "namespace": spec.namespace,
@@ -95,28 +76,6 @@ def _settings(spec: JobSpec) -> dict[str, Any]:
         "on_lost": spec.on_lost.value,
         "lease": _optional_duration(spec.lease),
         "skip_exit_codes": list(spec.skip_exit_codes),
-    }
-
-
-def _webhook(spec: WebhookSpec) -> dict[str, Any]:
-    named = {"kind": spec.kind.value, "namespace": spec.namespace, "name": spec.name}
-    way: dict[str, Any] = {"receives": {"event": spec.receives}}
-    if spec.url is not None:
-        way = {"url": spec.url, "events": list(spec.events), "jobs": list(spec.jobs)}
-    return {**named, **way, "secret": spec.secret, "enabled": spec.enabled}
-
-
-def _calendar(spec: CalendarSpec) -> dict[str, Any]:
-    return {
-        "kind": spec.kind.value,
-        "namespace": spec.namespace,
-        "name": spec.name,
-        "labels": dict(spec.labels),
-        "holidays": list(spec.holidays),
-        "dates": [str(days) for days in spec.dates],
-        "weekdays": [weekday.value for weekday in spec.weekdays],
-        "calendars": list(spec.calendars),
-        "except": [str(days) for days in spec.except_days],
     }
 
 

@@ -6,7 +6,8 @@ from functools import cache
 from typing import Any, Final
 
 from hetuflow_core.errors import Invalid
-from hetuflow_core.jobfile.documents import Executor
+from hetuflow_core.fields import shape_of
+from hetuflow_core.jobfile.documents import Executor, JobSpec
 from hetuflow_core.jobfile.loading import load_documents
 from hetuflow_core.jobfile.parsing import raw_document
 from hetuflow_core.jobfile.readers.flows import BODIES
@@ -36,14 +37,6 @@ _BODIES: Final[dict[str, Any]] = {
     "wait_for_event": {"name": "a"},
     "wait_until": "1m",
 }
-# Of all other kinds; no key of theirs has another default.
-_PLAIN: Final[dict[str, Any]] = {
-    "namespace": "default",
-    "labels": {},
-    "weight": 100,
-    "enabled": True,
-    **{key: [] for key in ("holidays", "dates", "weekdays", "calendars", "except", "jobs")},
-}
 _KEPT: Final = frozenset({"kind", "name"})
 
 
@@ -51,7 +44,7 @@ def shortened_document(document: dict[str, Any]) -> dict[str, Any]:
     """Return what `to_document` gave without its defaults; it reads as the same."""
     (spec,) = load_documents([raw_document(document)])
     whole = to_document(spec)  # in the order people write things in, which a database does not keep
-    short = _shortened(whole)
+    short = _shortened(whole) if isinstance(spec, JobSpec) else shape_of(type(spec)).write_short(spec)
     try:
         same = load_documents([raw_document(short)]) == [spec]
     except Invalid:
@@ -61,8 +54,6 @@ def shortened_document(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shortened(document: dict[str, Any]) -> dict[str, Any]:
-    if document["kind"] != "job":
-        return _without(document, _PLAIN)
     run, flow = document.get("run"), document.get("flow")
     executor = next((key for key in _RUNS if key in run), None) if run is not None else None
     short = _without(document, _job_defaults(executor))

@@ -24,12 +24,13 @@ from hetuflow_agent.settings import HostSettings
 from hetuflow_core import messages as m
 from hetuflow_core.flow import OnFailure, TriggerRule
 from hetuflow_core.jobfile import JobSpec, Kind, load_documents, parse_documents
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS
 from hetuflow_core.jobfile.readers.artifacts import ARTIFACT_KEYS
 from hetuflow_core.jobfile.readers.flows import FLEET_KEYS, MAP_KEYS, NODE_KEYS
 from hetuflow_core.jobfile.readers.jobs import JOB_KEYS
 from hetuflow_core.jobfile.readers.retry import CONDITION_KEYS, REACTION_KEYS, RETRY_KEYS
 from hetuflow_core.jobfile.readers.run import HTTP_KEYS, PYTHON_KEYS, RUN_KEYS
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.main import COMMANDS
 from hetuflow_server.settings import HttpSettings

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hetuflow_core.fields import shape_of
 from hetuflow_core.jobfile import load_documents, parse_documents
-from hetuflow_core.jobfile.readers.calendars import CALENDAR_KEYS
+from hetuflow_core.jobfile.calendars import CalendarSpec
 from hetuflow_core.jobfile.readers.schedules import SCHEDULE_KEYS
 from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS
 from hetuflow_core.schedule import Dst, Fold, Gap, Overlap, cron_occurrences
@@ -65,7 +66,7 @@ def test_the_keys_are_those_of_the_code() -> None:
     supported = {key for key in SCHEDULE_KEYS if f"schedules.{key}" not in UNSUPPORTED_KEYS}
     assert keys_of(section("Schedules")) == supported
     told = keys_of(section("Calendars"))
-    assert told | {"kind", "namespace", "name", "labels"} == set(CALENDAR_KEYS)
+    assert told | {"kind", "namespace", "name", "labels"} == {"kind", *shape_of(CalendarSpec).keys}
     assert keys_of(section("Overlap")) == set(Overlap)
 
 

@@ -1,4 +1,4 @@
-"""What the schema of a job file is put together from.
+"""Parts of the JSON Schema of a document.
 
 A key that is null is as good as absent, so every key that is not required may be null.
 """
@@ -10,9 +10,11 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from hetuflow_core.jobfile.value_reader import LABEL_KEY
+from hetuflow_core.fields.value_reader import LABEL_KEY
 
 Schema: TypeAlias = "dict[str, Any]"
+
+REF: Final = "#/$defs/"
 
 _LONGEST_LABEL: Final = 256
 _DURATION: Final = r"^(?=.*[0-9])\s*([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?\s*$"
@@ -62,10 +64,27 @@ def mapping(
     keys: Mapping[str, Schema], *, required: Collection[str] = (), rules: Iterable[Schema] = ()
 ) -> Schema:
     """A mapping whose keys are ours; `rules` say which of them go together."""
+    return object_of(
+        {key: value if key in required else optional(value) for key, value in keys.items()},
+        required=required,
+        rules=rules,
+    )
+
+
+def key_schema(schema: Schema, doc: str, *, required: bool) -> Schema:
+    """The schema of a key's value, with what the key means before what the form says of itself."""
+    bare = {key: value for key, value in schema.items() if key != "description"}
+    description = " ".join(text for text in (doc, schema.get("description", "")) if text)
+    return {**(bare if required else optional(bare)), "description": description}
+
+
+def object_of(
+    properties: Mapping[str, Schema], *, required: Collection[str] = (), rules: Iterable[Schema] = ()
+) -> Schema:
     said = list(rules)
     return {
         "type": "object",
-        "properties": {key: value if key in required else optional(value) for key, value in keys.items()},
+        "properties": dict(properties),
         "additionalProperties": False,
         **({"required": sorted(required)} if required else {}),
         **({"allOf": said} if said else {}),

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 from hetuflow_core.durations import format_duration, parse_duration
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.nodes import (
+from hetuflow_core.fields.nodes import (
     Node,
     Position,
     Scalar,
@@ -57,6 +57,10 @@ class ValueReader:
     def within(self, scope: TemplateScope) -> ValueReader:
         return replace(self, scope=scope)
 
+    def quietly(self) -> ValueReader:
+        """Reads the same again; its faults have been noted already."""
+        return replace(self, faults=[])
+
     def refuse(self, message: str) -> None:
         position = self.node.position
         self.faults.append((position, Fault(field_name(self.source, self.path, position), message)))
@@ -68,7 +72,7 @@ class ValueReader:
     def text(self) -> str | None:
         value = self.node.value
         if not isinstance(value, str):
-            self._must_be("text")
+            self.must_be("text")
             return None
         return value
 
@@ -79,7 +83,7 @@ class ValueReader:
             return self.node.written or str(value)
         if isinstance(value, str):
             return value
-        self._must_be("text", "put it in quotes" if isinstance(value, bool) or value is None else "")
+        self.must_be("text", "put it in quotes" if isinstance(value, bool) or value is None else "")
         return None
 
     def matching(self, pattern: re.Pattern[str], expected: str) -> str | None:
@@ -92,7 +96,7 @@ class ValueReader:
     def integer(self, low: int, high: int) -> int | None:
         value = self.node.value
         if not isinstance(value, int) or isinstance(value, bool):
-            self._must_be("a whole number")
+            self.must_be("a whole number")
             return None
         if not low <= value <= high:
             self.refuse(f"must be between {low} and {high}, not {value}.")
@@ -102,7 +106,7 @@ class ValueReader:
     def number(self, low: float, high: float) -> float | None:
         value = self.node.value
         if not isinstance(value, (int, float)) or isinstance(value, bool):
-            self._must_be("a number")
+            self.must_be("a number")
             return None
         if not low <= value <= high:
             self.refuse(f"must be between {low} and {high}, not {value}.")
@@ -112,7 +116,7 @@ class ValueReader:
     def boolean(self) -> bool | None:
         value = self.node.value
         if not isinstance(value, bool):
-            self._must_be("true or false")
+            self.must_be("true or false")
             return None
         return value
 
@@ -146,22 +150,23 @@ class ValueReader:
 
     def items(self) -> list[ValueReader] | None:
         if not isinstance(self.node.value, tuple):
-            self._must_be("a list")
+            self.must_be("a list")
             return None
         return [
             ValueReader(item, self.source, item_path(self.path, index), self.faults, self.scope)
             for index, item in enumerate(self.node.value)
         ]
 
+    def entry(self, key: str, node: Node) -> ValueReader:
+        """The value that the mapping has under a key."""
+        return ValueReader(node, self.source, key_path(self.path, key), self.faults, self.scope)
+
     def entries(self) -> dict[str, ValueReader] | None:
         """A mapping whose keys are the user's."""
         if not isinstance(self.node.value, Mapping):
-            self._must_be("a mapping")
+            self.must_be("a mapping")
             return None
-        return {
-            key: ValueReader(item, self.source, key_path(self.path, key), self.faults, self.scope)
-            for key, item in self.node.value.items()
-        }
+        return {key: self.entry(key, node) for key, node in self.node.value.items()}
 
     def section(self, known: Collection[str], unnamed: Collection[str] = ()) -> SectionReader | None:
         """A mapping whose keys are ours; a key that is null is as good as absent.
@@ -182,10 +187,13 @@ class ValueReader:
         }
         return SectionReader(self, present)
 
+    def json_value(self) -> Any:
+        return plain(self.node)
+
     def json_object(self) -> dict[str, Any] | None:
         value = plain(self.node)
         if not isinstance(value, dict):
-            self._must_be("a mapping")
+            self.must_be("a mapping")
             return None
         return value
 
@@ -201,7 +209,7 @@ class ValueReader:
                 labels[key] = value
         return labels
 
-    def _must_be(self, expected: str, remedy: str = "") -> None:
+    def must_be(self, expected: str, remedy: str = "") -> None:
         self.refuse(f"must be {expected}, not {_kind(self.node.value)}{f': {remedy}' if remedy else ''}.")
 
 

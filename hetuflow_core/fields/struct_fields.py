@@ -1,0 +1,92 @@
+"""The keys of a struct, found in its annotations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+import msgspec
+
+from hetuflow_core.fields.forms import BOOLEAN, OBJECT, Form, choice
+from hetuflow_core.fields.keys import Inline, Key
+
+REQUIRED = msgspec.NODEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class StructField:
+    """A key of a mapping and the field of the struct that it fills."""
+
+    name: str  # of the key
+    field: str
+    form: Form[Any]
+    key: Key
+    default: Any
+    # The field of the outer struct that holds the nested struct with `field`.
+    inline: str | None = None
+
+    def is_set(self, struct: msgspec.Struct) -> bool:
+        """Whether the struct says something under this key."""
+        holder = struct if self.inline is None else getattr(struct, self.inline)
+        return holder is not None and getattr(holder, self.field) not in (None, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class InlineField:
+    """A field whose struct has its keys in the mapping of the outer struct."""
+
+    field: str
+    struct: type[msgspec.Struct]
+    inline: Inline
+
+
+def struct_fields(struct: type[msgspec.Struct]) -> Iterator[StructField | InlineField]:
+    """The keys in their order, the inlined ones at their place; fields without a `Key` are no keys."""
+    for info in msgspec.structs.fields(struct):
+        base, metadata = _annotated(info.type)
+        key, inline = _only(Key, metadata), _only(Inline, metadata)
+        if inline is not None:
+            yield InlineField(info.name, base, inline)
+            nested = (one for one in struct_fields(base) if isinstance(one, StructField))
+            for one in nested:
+                if not inline.keys or one.name in inline.keys:
+                    yield replace(one, inline=info.name)
+        elif key is not None:
+            form = _only(Form, metadata) or _form_of(base, f"{struct.__name__}.{info.name}")
+            default = info.default_factory() if callable(info.default_factory) else info.default
+            yield StructField(info.encode_name, info.name, form, key, default)
+
+
+def _annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The type without None, and what the annotation adds to it."""
+    metadata: tuple[Any, ...] = ()
+    if get_origin(annotation) is Annotated:
+        annotation, *rest = get_args(annotation)
+        metadata = tuple(rest)
+    if get_origin(annotation) in (Union, UnionType):
+        options = [option for option in get_args(annotation) if option is not NoneType]
+        annotation = options[0] if len(options) == 1 else annotation
+    return annotation, metadata
+
+
+def _only(kind: type[Any], metadata: tuple[Any, ...]) -> Any:
+    # The last one: what a field adds goes before what the alias of its type says.
+    return next((one for one in reversed(metadata) if isinstance(one, kind)), None)
+
+
+def _form_of(base: Any, place: str) -> Form[Any]:
+    """The only form that values of this type have."""
+    from hetuflow_core.fields.shape import section  # noqa: PLC0415 (a struct contains structs)
+
+    if base is bool:
+        return BOOLEAN
+    if isinstance(base, type) and issubclass(base, StrEnum):
+        return choice(base)
+    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+        return section(base)
+    if base == dict[str, Any]:
+        return OBJECT
+    raise TypeError(f"{place} needs a Form: {base} has more than one")
