@@ -30,6 +30,7 @@ from hetuflow_core.fields.forms import (
 )
 from hetuflow_core.fields.keys import Inline, Key, Written
 from hetuflow_core.fields.rules import (
+    AnyKey,
     AnyOf,
     AtMostOne,
     Beside,
@@ -59,6 +60,7 @@ __all__ = [
     "SIZE",
     "TEXT",
     "WORDS",
+    "AnyKey",
     "AnyOf",
     "AtMostOne",
     "Beside",

@@ -101,12 +101,11 @@ class AnyOf(Rule):
     none: str
     # An empty value does not count.
     empty: bool = True
-    quiet: bool = False
 
     def check(self, section: Section) -> None:
         present = section.given_of(self.keys)
         enough = present if self.empty else any(map(section.says, present))
-        if not enough and (not self.quiet or section.clean):
+        if not enough:
             section.refuse(self.none.replace("{keys}", listed(self.keys)))
 
     def schemas(self) -> list[Schema]:
@@ -114,6 +113,16 @@ class AnyOf(Rule):
 
     def note(self) -> str:
         return f"At least one of {_names(self.keys, 'and')} is given."
+
+
+@dataclass(frozen=True, slots=True)
+class AnyKey:
+    """The mapping has at least one key."""
+
+    none: str
+
+    def among(self, keys: Collection[str]) -> AnyOf:
+        return AnyOf(tuple(keys), self.none)
 
 
 @dataclass(frozen=True, slots=True)

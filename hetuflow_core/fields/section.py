@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hetuflow_core.fields.value_reader import ValueReader
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -38,3 +41,13 @@ class Section:
     def items(self, key: str) -> list[ValueReader]:
         reader = self.present.get(key)
         return [] if reader is None else reader.items() or []
+
+    def pairs(
+        self, key: str, values: Sequence[T], read: Callable[[ValueReader], T | None]
+    ) -> list[tuple[ValueReader, T]]:
+        """The items of a list with what was read from each; items that could not be read are left out."""
+        items = self.items(key)
+        if len(items) == len(values):
+            return list(zip(items, values, strict=True))
+        again = ((item, read(item.quietly())) for item in items)
+        return [(item, value) for item, value in again if value is not None]

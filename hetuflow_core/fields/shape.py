@@ -16,9 +16,9 @@ from hetuflow_core.fields.forms import Form
 from hetuflow_core.fields.json_schema import Schema
 from hetuflow_core.fields.keys import Written
 from hetuflow_core.fields.nodes import Node, shortened
-from hetuflow_core.fields.rules import Beside, Check, HidingRule, Rule
+from hetuflow_core.fields.rules import AnyKey, Beside, Check, HidingRule, Rule
 from hetuflow_core.fields.section import Section
-from hetuflow_core.fields.struct_fields import REQUIRED, InlineField, StructField, struct_fields
+from hetuflow_core.fields.struct_fields import InlineField, StructField, struct_fields
 from hetuflow_core.fields.value_reader import ValueReader, did_you_mean, listed
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -50,13 +50,13 @@ class Shape(Generic[S]):
             one.name: one for one in found if isinstance(one, StructField)
         }
         self.rules: list[Rule] = [
-            rule.among(self.keys) if isinstance(rule, Beside) else rule for rule in rules
+            rule.among(self.keys) if isinstance(rule, (AnyKey, Beside)) else rule for rule in rules
         ]
         self._known = (*([_KIND] if self.kind else ()), *self.keys)
         self._inlined = [one for one in found if isinstance(one, InlineField)]
         self._hiding = [rule for rule in self.rules if isinstance(rule, HidingRule)]
         self._checks = [rule.function for rule in self.rules if isinstance(rule, Check)]
-        self._required = [one for one in self.keys.values() if one.default is REQUIRED and one.inline is None]
+        self._required = [one for one in self.keys.values() if one.required]
         self._dependent = [one for one in self.keys.values() if one.key.default is not None]
         self._deciding = [self.keys[key] for rule in self._hiding for key in rule.deciding()]
         self._written: dict[frozenset[str], list[StructField]] = {}
@@ -186,7 +186,7 @@ class Shape(Generic[S]):
 def _default_text(field: StructField) -> str:
     if field.key.default_doc:
         return field.key.default_doc
-    if field.default is REQUIRED:
+    if field.required:
         return "required"
     written = None if field.default is None else field.form.write(field.default)
     return "" if written in (None, {}, []) else f"`{json.dumps(written, ensure_ascii=False)}`"

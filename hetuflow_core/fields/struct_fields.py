@@ -13,8 +13,6 @@ import msgspec
 from hetuflow_core.fields.forms import BOOLEAN, OBJECT, Form, choice
 from hetuflow_core.fields.keys import Inline, Key
 
-REQUIRED = msgspec.NODEFAULT
-
 
 @dataclass(frozen=True, slots=True)
 class StructField:
@@ -27,6 +25,11 @@ class StructField:
     default: Any
     # The field of the outer struct that holds the nested struct with `field`.
     inline: str | None = None
+
+    @property
+    def required(self) -> bool:
+        # What a nested struct needs, only a mapping that has the nested struct needs.
+        return bool(self.key.missing) and self.inline is None
 
     def is_set(self, struct: msgspec.Struct) -> bool:
         """Whether the struct says something under this key."""

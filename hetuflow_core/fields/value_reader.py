@@ -161,6 +161,16 @@ class ValueReader:
         """The value that the mapping has under a key."""
         return ValueReader(node, self.source, key_path(self.path, key), self.faults, self.scope)
 
+    def find(self, *keys: str) -> ValueReader | None:
+        """The value below these keys, if the document has it."""
+        found = self
+        for key in keys:
+            content = found.node.value
+            if not isinstance(content, Mapping) or key not in content:
+                return None
+            found = found.entry(key, content[key])
+        return found
+
     def entries(self) -> dict[str, ValueReader] | None:
         """A mapping whose keys are the user's."""
         if not isinstance(self.node.value, Mapping):

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from hetuflow_core.fields import shape_of
 from hetuflow_core.fields.json_schema import (
     ANYTHING,
-    BOOLEAN,
     DURATION,
     OBJECT,
-    SIZE,
     TEMPLATE,
     TEXT,
-    WORDS,
     Schema,
-    absent,
     at_most_one,
     choice,
     described,
     given,
-    labels,
     mapping,
     matching,
     one_of,
@@ -34,13 +30,11 @@ from hetuflow_core.fields.value_reader import LABEL_KEY
 from hetuflow_core.jobfile.documents import Executor, OnLost
 from hetuflow_core.jobfile.limits import SCOPE
 from hetuflow_core.jobfile.readers import (
-    placement as reader_placement,
-    retry as reader_retry,
     run as reader_run,
 )
 from hetuflow_core.jobfile.readers.names import NAME
-from hetuflow_core.placement import Effect, Operator, TolerationOperator
-from hetuflow_core.retry import RETRYABLE, Backoff
+from hetuflow_core.placement import Requirements
+from hetuflow_core.retry import RetryPolicy
 
 REF: Final = "#/$defs/"
 NAME_TEXT: Final = matching(NAME, numbers=True)
@@ -148,89 +142,11 @@ def _artifacts() -> Schema:
 
 
 def retry() -> Schema:
-    then = mapping(
-        rules=[{"anyOf": [given(key) for key in reader_retry.REACTION_KEYS]}],
-        keys={
-            "retry": BOOLEAN,
-            "delay": DURATION,
-            "backoff": choice(Backoff),
-            "max_delay": DURATION,
-            "jitter": BOOLEAN,
-            "memory": {"anyOf": [{"type": "string"}, {"type": "number", "exclusiveMinimum": 0}]},
-            "labels": labels(),
-        },
-    )
-    ends = ("exit_code", "signal", "timed_out", "lost")
-    number = whole(1, 64)
-    condition = mapping(
-        {
-            "exit_code": one_or_more(whole(1, 255), least=1),
-            "signal": one_or_more({"anyOf": [number, TEXT]}, least=1),
-            "oom": {"const": True},
-            "timed_out": {"const": True},
-            "lost": {"const": True},
-            "output": WORDS,
-        },
-        rules=[{"anyOf": [given(key) for key in reader_retry.CONDITION_KEYS]}, at_most_one(*ends)],
-    )
-    rule = mapping({"when": condition, "then": then}, required=["when", "then"])
-    keys: dict[str, Schema] = {
-        "max_attempts": whole(1, 100),
-        "backoff": choice(Backoff),
-        "delay": DURATION,
-        "max_delay": DURATION,
-        "jitter": BOOLEAN,
-        "on": several(choice(RETRYABLE)),
-        "rules": several(rule, most=10),
-    }
-    return described(mapping(keys), "How often it is tried again, and when.")
+    return described(shape_of(RetryPolicy).schema(), "How often it is tried again, and when.")
 
 
 def placement() -> Schema:
-    expression = {"key": _LABEL, "operator": choice(Operator), "values": several(WORDS)}
-    neighbour = {"jobs": several(WORDS), "labels": labels()}
-    weight = {"weight": whole(1, reader_placement.MOST_WEIGHT)}
-    needs_values = when(
-        {"properties": {"operator": {"enum": ["In", "NotIn", "Gt", "Lt"]}}, "required": ["operator"]},
-        given("values"),
-    )
-    affinity = mapping(
-        {
-            "required": several(mapping(expression, required=["key", "operator"], rules=[needs_values])),
-            "preferred": several(
-                mapping(
-                    {**weight, **expression}, required=["weight", "key", "operator"], rules=[needs_values]
-                )
-            ),
-        }
-    )
-    named = {"anyOf": [given("jobs"), given("labels")]}
-    anti_affinity = mapping(
-        {
-            "required": several(mapping(neighbour, rules=[named])),
-            "preferred": several(mapping({**weight, **neighbour}, required=["weight"], rules=[named])),
-        }
-    )
-    toleration = mapping(
-        {"key": _LABEL, "operator": choice(TolerationOperator), "value": WORDS, "effect": choice(Effect)},
-        rules=[when(absent("key"), given("operator"))],
-    )
-    resources = mapping(
-        {
-            "cpu": {"type": "number", "minimum": 0, "maximum": reader_placement.MOST_CPU},
-            "memory": SIZE,
-            "gpu": whole(0, reader_placement.MOST_GPU),
-        }
-    )
-    keys: dict[str, Schema] = {
-        "labels": labels(),
-        "affinity": affinity,
-        "anti_affinity": anti_affinity,
-        "tolerations": several(toleration),
-        "resources": resources,
-        "pool": matching(reader_placement.POOL, numbers=True),
-    }
-    return described(mapping(keys), "Which agents may run it.")
+    return described(shape_of(Requirements).schema(), "Which agents may run it.")
 
 
 def work_keys() -> dict[str, Schema]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from hetuflow_core.durations import format_duration, format_size
+from hetuflow_core.durations import format_duration
 from hetuflow_core.fields import shape_of
 from hetuflow_core.jobfile.documents import (
     ArtifactSpec,
@@ -26,11 +26,10 @@ from hetuflow_core.jobfile.documents import (
     Run,
 )
 from hetuflow_core.jobfile.secrets import SecretUse
-from hetuflow_core.jobfile.signals import SIGNAL_NAMES
 from hetuflow_core.jobfile.writers.flows import flow_document
 from hetuflow_core.jobfile.writers.schedules import schedule_document
 from hetuflow_core.placement import canonical_requirements
-from hetuflow_core.retry import RETRYABLE, MemoryChange, Reaction, RetryPolicy, RuleCondition
+from hetuflow_core.retry import RetryPolicy
 
 
 def to_document(spec: Document) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def work_document(spec: JobSpec) -> dict[str, Any]:
 def _settings(spec: JobSpec) -> dict[str, Any]:
     """How something is run; a flow as a whole has none of it."""
     return {
-        "retry": _retry(spec.retry),
+        "retry": shape_of(RetryPolicy).write(spec.retry),
         "placement": canonical_requirements(spec.placement),
         "kill_grace": format_duration(spec.kill_grace),
         "on_lost": spec.on_lost.value,
@@ -140,49 +139,6 @@ def _input(file: InputSpec) -> dict[str, Any]:
 
 def _without_none(said: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in said.items() if value is not None}
-
-
-def _retry(policy: RetryPolicy) -> dict[str, Any]:
-    return {
-        "max_attempts": policy.max_attempts,
-        "backoff": policy.backoff.value,
-        "delay": format_duration(policy.delay),
-        "max_delay": format_duration(policy.max_delay),
-        "jitter": policy.jitter,
-        "on": [outcome.value for outcome in RETRYABLE if outcome in policy.on],
-        "rules": [{"when": _condition(rule.when), "then": _reaction(rule.then)} for rule in policy.rules],
-    }
-
-
-def _condition(condition: RuleCondition) -> dict[str, Any]:
-    said = {
-        "exit_code": list(condition.exit_code),
-        "signal": [SIGNAL_NAMES.get(number, number) for number in condition.signal],
-        "oom": condition.oom,
-        "timed_out": condition.timed_out,
-        "lost": condition.lost,
-        "output": condition.output,
-    }
-    return {key: value for key, value in said.items() if value}
-
-
-def _reaction(reaction: Reaction) -> dict[str, Any]:
-    """Without what is as the policy says: that may differ from one job to the next."""
-    said = {
-        "delay": _optional_duration(reaction.delay),
-        "backoff": reaction.backoff and reaction.backoff.value,
-        "max_delay": _optional_duration(reaction.max_delay),
-        "jitter": reaction.jitter,
-        "memory": _memory(reaction.change.memory),
-        "labels": dict(reaction.change.labels) or None,
-    }
-    return {"retry": reaction.retry} | {key: value for key, value in said.items() if value is not None}
-
-
-def _memory(change: MemoryChange | None) -> str | None:
-    if change is None:
-        return None
-    return format_size(change.size or 0) if change.times is None else f"x{change.times.normalize():f}"
 
 
 def _optional_duration(duration: timedelta | None) -> str | None:
