@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -58,7 +58,8 @@ class Shape(Generic[S]):
         self._checks = [rule.function for rule in self.rules if isinstance(rule, Check)]
         self._required = [one for one in self.keys.values() if one.required]
         self._dependent = [one for one in self.keys.values() if one.key.default is not None]
-        self._deciding = [self.keys[key] for rule in self._hiding for key in rule.deciding()]
+        deciding = {key for rule in self._hiding for key in rule.deciding()}
+        self._deciding = [self.keys[key] for key in deciding]
         self._written: dict[frozenset[str], list[StructField]] = {}
 
     def read(self, given: ValueReader) -> S | None:
@@ -118,21 +119,28 @@ class Shape(Generic[S]):
     def write(self, struct: S) -> dict[str, Any]:
         """The canonical form; reading it gives the same struct."""
         document: dict[str, Any] = {_KIND: self.kind} if self.kind else {}
-        for field, value in self._to_write(struct):
-            if field.key.written is not Written.SET or value != field.default:
-                document[field.name] = None if value is None else field.form.write(value)
+        for field in self._to_write(struct):
+            holder = struct if field.inline is None else getattr(struct, field.inline)
+            if holder is not None:
+                value = getattr(holder, field.field)
+                if not field.if_set or value != field.default:
+                    document[field.name] = None if value is None else field.form.write(value)
         return document
 
     def write_short(self, struct: S) -> dict[str, Any]:
         """The form that people write: without what is the default."""
         document: dict[str, Any] = {_KIND: self.kind} if self.kind else {}
-        for field, value in self._to_write(struct):
-            if field.key.written is Written.ALWAYS or value != self._default(field, struct):
-                document[field.name] = None if value is None else field.form.shortened(value)
+        for field in self._to_write(struct):
+            holder = struct if field.inline is None else getattr(struct, field.inline)
+            if holder is not None:
+                value = getattr(holder, field.field)
+                if field.key.written is Written.ALWAYS or value != self._default(field, struct):
+                    document[field.name] = None if value is None else field.form.shortened(value)
         return document
 
-    def _to_write(self, struct: S) -> Iterator[tuple[StructField, Any]]:
-        given = frozenset(field.name for field in self._deciding if field.is_set(struct))
+    def _to_write(self, struct: S) -> list[StructField]:
+        """The keys that have a meaning for this variant of the struct."""
+        given = frozenset([field.name for field in self._deciding if field.is_set(struct)])
         fields = self._written.get(given)
         if fields is None:
             hidden = {key for rule in self._hiding for key in rule.hidden(given)}
@@ -141,10 +149,7 @@ class Shape(Generic[S]):
                 for name, field in self.keys.items()
                 if name not in hidden and field.key.written is not Written.NEVER
             ]
-        for field in fields:
-            holder = struct if field.inline is None else getattr(struct, field.inline)
-            if holder is not None:
-                yield field, getattr(holder, field.field)
+        return fields
 
     def _default(self, field: StructField, struct: S) -> Any:
         if field.key.default is None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 import msgspec
 
 from hetuflow_core.fields.forms import BOOLEAN, OBJECT, Form, choice
-from hetuflow_core.fields.keys import Inline, Key
+from hetuflow_core.fields.keys import Inline, Key, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,8 @@ class StructField:
     default: Any
     # The field of the outer struct that holds the nested struct with `field`.
     inline: str | None = None
+    # Not written while its value is the default.
+    if_set: bool = False
 
     @property
     def required(self) -> bool:
@@ -34,7 +36,10 @@ class StructField:
     def is_set(self, struct: msgspec.Struct) -> bool:
         """Whether the struct says something under this key."""
         holder = struct if self.inline is None else getattr(struct, self.inline)
-        return holder is not None and getattr(holder, self.field) not in (None, self.default)
+        if holder is None:
+            return False
+        value = getattr(holder, self.field)
+        return value is not None and value != self.default
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +65,8 @@ def struct_fields(struct: type[msgspec.Struct]) -> Iterator[StructField | Inline
         elif key is not None:
             form = _only(Form, metadata) or _form_of(base, f"{struct.__name__}.{info.name}")
             default = info.default_factory() if callable(info.default_factory) else info.default
-            yield StructField(info.encode_name, info.name, form, key, default)
+            if_set = key.written is Written.SET
+            yield StructField(info.encode_name, info.name, form, key, default, if_set=if_set)
 
 
 def _annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:

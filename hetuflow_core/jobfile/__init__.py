@@ -7,12 +7,10 @@ from hetuflow_core.jobfile.calendars import CalendarSpec
 from hetuflow_core.jobfile.documents import (
     Concurrency,
     Document,
-    Executor,
     FlowNode,
     FlowSpec,
     JobSpec,
     OnLost,
-    Run,
 )
 from hetuflow_core.jobfile.formats.yaml_writer import write_yaml
 from hetuflow_core.jobfile.kinds import Kind
@@ -27,6 +25,7 @@ from hetuflow_core.jobfile.parsing import (
     raw_document,
     raw_documents,
 )
+from hetuflow_core.jobfile.run import Executor, Run
 from hetuflow_core.jobfile.secrets import SecretSource, SecretSpec
 from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.jobfile.writers.canonical import canonical, digest, to_document

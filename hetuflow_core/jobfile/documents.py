@@ -17,29 +17,15 @@ from hetuflow_core.jobfile.calendars import CalendarSpec
 from hetuflow_core.jobfile.kinds import DEFAULT_NAMESPACE, Kind
 from hetuflow_core.jobfile.limits import LimitSpec
 from hetuflow_core.jobfile.namespaces import NamespaceSpec
-from hetuflow_core.jobfile.secrets import SecretSpec, SecretUse
+from hetuflow_core.jobfile.run import Run
+from hetuflow_core.jobfile.secrets import SecretSpec
 from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.placement import Requirements
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.schedule import ScheduleSpec
 
-DEFAULT_SHELL: Final = "bash"
 DEFAULT_PRIORITY: Final = 500
 DEFAULT_KILL_GRACE: Final = timedelta(seconds=30)
-DEFAULT_METHOD: Final = "GET"
-DEFAULT_EXPECTED_STATUS: Final[tuple[str, ...]] = ("2xx",)
-DEFAULT_REDIRECTS: Final = 5
-
-
-class Executor(StrEnum):
-    """The keys of `run`, one of which says what is run."""
-
-    COMMAND = "command"
-    SCRIPT = "script"
-    PYTHON = "python"
-    HTTP = "http"
-    # Any other, by its name; what it is told is under `with`.
-    OTHER = "executor"
 
 
 class OnLost(StrEnum):
@@ -47,98 +33,6 @@ class OnLost(StrEnum):
 
     KILL = "kill"
     CONTINUE = "continue"
-
-
-class HttpCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `url`, values of `headers`, `body` and all texts in `json` are templates."""
-
-    url: str
-    method: str = DEFAULT_METHOD
-    headers: dict[str, str] = {}
-    secret_headers: dict[str, SecretUse] = {}  # among `headers` in the job file
-    body: str | None = None
-    json: Any = None  # of `body` and `json` at most one is set
-    expected_status: tuple[str, ...] = DEFAULT_EXPECTED_STATUS
-    redirects: int = DEFAULT_REDIRECTS
-
-
-class PythonCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A function of a module the agent lists; without `kwargs` it gets the task's params."""
-
-    function: str
-    kwargs: dict[str, Any] | None = None  # texts in it are templates
-
-
-class OtherCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor of another package is told; only that package knows whether it makes sense."""
-
-    executor: str
-    options: dict[str, Any] = {}  # texts in it are templates
-
-
-class ArtifactOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact of an earlier task: of a job's newest that succeeded, or of one task (a template)."""
-
-    path: str
-    job: str | None = None
-    task: str | None = None
-
-
-class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is there before the work begins; one of `content` (a template) and `origin` is set."""
-
-    path: str
-    content: str | None = None
-    origin: ArtifactOrigin | None = None
-
-
-class ArtifactSpec(msgspec.Struct, frozen=True, kw_only=True):
-    inputs: tuple[InputSpec, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of the first five is set; items of `command` and values of `env` are templates."""
-
-    command: tuple[str, ...] | None = None
-    script: str | None = None
-    python: PythonCall | None = None
-    http: HttpCall | None = None
-    other: OtherCall | None = None
-    shell: str | None = None  # set with `script` only
-    env: dict[str, str] = {}
-    secret_env: dict[str, SecretUse] = {}  # among `env` in the job file
-    secrets: tuple[str, ...] = ()  # for functions, and executors of other packages
-    workdir: str | None = None  # None: a fresh directory per instance
-    user: str | None = None  # of the agent's host; None: the agent's own
-    artifacts: ArtifactSpec = ArtifactSpec()
-
-    @property
-    def executor(self) -> Executor:
-        if self.command is not None:
-            return Executor.COMMAND
-        if self.python is not None:
-            return Executor.PYTHON
-        if self.http is not None:
-            return Executor.HTTP
-        return Executor.OTHER if self.other is not None else Executor.SCRIPT
-
-    @property
-    def secret_names(self) -> frozenset[str]:
-        """Every secret it is given, by any way."""
-        headers = self.http.secret_headers if self.http is not None else {}
-        uses = (*self.secret_env.values(), *headers.values())
-        return frozenset(self.secrets) | {use.secret for use in uses}
-
-    @property
-    def required_executor(self) -> str | None:
-        """The name of the executor an agent must have; None for what every agent has."""
-        match self.executor:
-            case Executor.COMMAND | Executor.SCRIPT:
-                return None
-            case Executor.OTHER:
-                return self.other.executor if self.other is not None else None
-        return self.executor.value
 
 
 class Concurrency(msgspec.Struct, frozen=True, kw_only=True):

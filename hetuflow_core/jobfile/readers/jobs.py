@@ -11,7 +11,6 @@ from hetuflow_core.jobfile.documents import (
     Concurrency,
     FlowSpec,
     JobSpec,
-    Run,
 )
 from hetuflow_core.jobfile.kinds import DEFAULT_NAMESPACE
 from hetuflow_core.jobfile.readers.flows import read_flow
@@ -26,6 +25,7 @@ from hetuflow_core.jobfile.readers.work import (
     read_priority,
     read_work,
 )
+from hetuflow_core.jobfile.run import Run
 from hetuflow_core.limits import MOST_CONCURRENT
 from hetuflow_core.schedule import ScheduleSpec
 

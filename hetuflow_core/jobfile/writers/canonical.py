@@ -7,25 +7,14 @@ written the shortest way, so `60s` and `1m` are the same job.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from datetime import timedelta
 from hashlib import blake2b
 from typing import Any
 
-import msgspec
-
 from hetuflow_core.durations import format_duration
 from hetuflow_core.fields import shape_of
-from hetuflow_core.jobfile.documents import (
-    ArtifactSpec,
-    Document,
-    Executor,
-    InputSpec,
-    JobSpec,
-    OtherCall,
-    Run,
-)
-from hetuflow_core.jobfile.secrets import SecretUse
+from hetuflow_core.jobfile.documents import Document, JobSpec
+from hetuflow_core.jobfile.run import Run
 from hetuflow_core.jobfile.writers.flows import flow_document
 from hetuflow_core.jobfile.writers.schedules import schedule_document
 from hetuflow_core.placement import canonical_requirements
@@ -42,7 +31,7 @@ def to_document(spec: Document) -> dict[str, Any]:
         "name": spec.name,
         "labels": dict(spec.labels),
         **({"flow": flow_document(spec.flow, work_document)} if spec.flow is not None else {}),
-        **({"run": _run(spec.run)} if spec.run is not None else {}),
+        **({"run": shape_of(Run).write(spec.run)} if spec.run is not None else {}),
         "params": spec.params,
         "priority": spec.priority,
         "timeout": _optional_duration(spec.timeout),
@@ -59,7 +48,7 @@ def to_document(spec: Document) -> dict[str, Any]:
 def work_document(spec: JobSpec) -> dict[str, Any]:
     """What a node with `run` says about its work, in the words of a job."""
     return {
-        **({"run": _run(spec.run)} if spec.run is not None else {}),
+        **({"run": shape_of(Run).write(spec.run)} if spec.run is not None else {}),
         "timeout": _optional_duration(spec.timeout),
         "limits": list(spec.limits),
         **_settings(spec),
@@ -88,57 +77,6 @@ def canonical(spec: Document) -> bytes:
 def digest(spec: Document) -> bytes:
     """32 bytes that tell whether applying a document would change anything."""
     return blake2b(canonical(spec), digest_size=32, person=b"hetuflow-job-v1").digest()
-
-
-def _run(run: Run) -> dict[str, Any]:
-    secrets = {"secrets": list(run.secrets)} if run.secrets else {}
-    match run.executor:
-        # These take neither variables nor a directory.
-        case Executor.HTTP:
-            return {"http": _http(run)}
-        case Executor.PYTHON:
-            return {"python": _without_none(msgspec.to_builtins(run.python)), **secrets}
-        case Executor.COMMAND:
-            what: dict[str, Any] = {"command": list(run.command or ())}
-        case Executor.SCRIPT:
-            what = {"script": run.script, "shell": run.shell}
-        case _:
-            other = run.other or OtherCall(executor="")
-            what = {"executor": other.executor, "with": other.options}
-    artifacts = {"artifacts": _artifacts(run.artifacts)} if run.artifacts != ArtifactSpec() else {}
-    user = {"user": run.user} if run.user is not None else {}
-    env = {**run.env, **_uses(run.secret_env)}
-    return {**what, "env": env, **secrets, "workdir": run.workdir, **user, **artifacts}
-
-
-def _http(run: Run) -> dict[str, Any]:
-    call = _without_none(msgspec.to_builtins(run.http))
-    del call["secret_headers"]
-    return call | {"headers": {**call["headers"], **_uses(run.http.secret_headers if run.http else {})}}
-
-
-def _uses(uses: Mapping[str, SecretUse]) -> dict[str, Any]:
-    return {
-        name: {"secret": use.secret} | ({"prefix": use.prefix} if use.prefix else {})
-        for name, use in uses.items()
-    }
-
-
-def _artifacts(artifacts: ArtifactSpec) -> dict[str, Any]:
-    return {
-        "inputs": [_input(file) for file in artifacts.inputs],
-        "outputs": list(artifacts.outputs),
-    }
-
-
-def _input(file: InputSpec) -> dict[str, Any]:
-    if file.origin is None:
-        return {"path": file.path, "content": file.content}
-    return {"path": file.path, "from": _without_none(msgspec.to_builtins(file.origin))}
-
-
-def _without_none(said: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in said.items() if value is not None}
 
 
 def _optional_duration(duration: timedelta | None) -> str | None:

@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.fields import shape_of
-from hetuflow_core.jobfile.documents import Executor, JobSpec
+from hetuflow_core.jobfile.documents import JobSpec
 from hetuflow_core.jobfile.loading import load_documents
 from hetuflow_core.jobfile.parsing import raw_document
 from hetuflow_core.jobfile.readers.flows import BODIES
 from hetuflow_core.jobfile.readers.schedules import TRIGGERS
+from hetuflow_core.jobfile.run import Executor
 from hetuflow_core.jobfile.writers.canonical import to_document
 
 # What cannot be left out, and the least that can be said of it.
