@@ -30,6 +30,7 @@ from hetuflow_core.fields.forms import (
 )
 from hetuflow_core.fields.keys import Inline, Key, Written
 from hetuflow_core.fields.rules import (
+    AllOf,
     AnyKey,
     AnyOf,
     AtMostOne,
@@ -60,6 +61,7 @@ __all__ = [
     "SIZE",
     "TEXT",
     "WORDS",
+    "AllOf",
     "AnyKey",
     "AnyOf",
     "AtMostOne",

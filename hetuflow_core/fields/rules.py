@@ -126,6 +126,18 @@ class AnyKey:
 
 
 @dataclass(frozen=True, slots=True)
+class AllOf(Rule):
+    """Keys that are required together; one message instead of one for each."""
+
+    keys: tuple[str, ...]
+    message: str
+
+    def check(self, section: Section) -> None:
+        if len(section.given_of(self.keys)) < len(self.keys):
+            section.refuse(self.message)
+
+
+@dataclass(frozen=True, slots=True)
 class AtMostOne(Rule):
     keys: tuple[str, ...]
     several: str = _EXCLUDE

@@ -73,7 +73,7 @@ class Shape(Generic[S]):
             rule.check(section)
         values = self._values(section)
         for field in self._required:
-            if field.name not in section.present:
+            if field.name not in section.present and field.key.missing:
                 given.refuse(f'"{field.name}" is missing: {field.key.missing}.')
         if any(field.field not in values for field in self._required):
             return None

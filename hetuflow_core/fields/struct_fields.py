@@ -31,7 +31,8 @@ class StructField:
     @property
     def required(self) -> bool:
         # What a nested struct needs, only a mapping that has the nested struct needs.
-        return bool(self.key.missing) and self.inline is None
+        needed = bool(self.key.missing) or self.default is msgspec.NODEFAULT
+        return needed and self.inline is None
 
     def is_set(self, struct: msgspec.Struct) -> bool:
         """Whether the struct says something under this key."""

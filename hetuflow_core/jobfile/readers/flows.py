@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Invalid
-from hetuflow_core.events import check_name
+from hetuflow_core.events import EXPRESSION_NAMES, check_name
 from hetuflow_core.expressions import condition
 from hetuflow_core.fields.value_reader import SectionReader, TemplateScope, ValueReader, each, listed
 from hetuflow_core.flow import ItemShare, OnFailure, TriggerRule, problems
@@ -21,7 +21,6 @@ from hetuflow_core.jobfile.documents import (
     JobSpec,
     MapOver,
 )
-from hetuflow_core.jobfile.readers.events import EXPRESSION_NAMES
 from hetuflow_core.jobfile.readers.flow_references import CONDITION_NAMES, FLOW_NAMES, refuse_bad_references
 from hetuflow_core.jobfile.readers.instants import read_instant
 from hetuflow_core.jobfile.readers.names import read_name

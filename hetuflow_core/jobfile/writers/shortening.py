@@ -11,9 +11,9 @@ from hetuflow_core.jobfile.documents import JobSpec
 from hetuflow_core.jobfile.loading import load_documents
 from hetuflow_core.jobfile.parsing import raw_document
 from hetuflow_core.jobfile.readers.flows import BODIES
-from hetuflow_core.jobfile.readers.schedules import TRIGGERS
 from hetuflow_core.jobfile.run import Executor
 from hetuflow_core.jobfile.writers.canonical import to_document
+from hetuflow_core.schedule.spec import TRIGGERS
 
 # What cannot be left out, and the least that can be said of it.
 _RUNS: Final[dict[str, dict[str, Any]]] = {
