@@ -52,6 +52,8 @@ WORDS: Final = Form(ValueReader.words, json_schema.WORDS)
 BOOLEAN: Final = Form(ValueReader.boolean, json_schema.BOOLEAN, summary="true or false")
 OBJECT: Final = Form(ValueReader.json_object, json_schema.OBJECT, summary="mapping")
 ANY: Final[Form[Any]] = Form(ValueReader.json_value, json_schema.ANYTHING, summary="any value")
+# Of keys that are refused: whatever is given there is not read.
+NOTHING: Final[Form[None]] = Form(lambda _given: None, json_schema.EMPTY)
 
 
 def whole(low: int, high: int) -> Form[int]:

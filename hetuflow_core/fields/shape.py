@@ -6,7 +6,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -14,7 +13,6 @@ import msgspec
 from hetuflow_core.fields import json_schema
 from hetuflow_core.fields.forms import Form
 from hetuflow_core.fields.json_schema import Schema
-from hetuflow_core.fields.keys import Written
 from hetuflow_core.fields.nodes import Node, shortened
 from hetuflow_core.fields.rules import AnyKey, Beside, Check, HidingRule, Rule
 from hetuflow_core.fields.section import Section
@@ -134,7 +132,7 @@ class Shape(Generic[S]):
             holder = struct if field.inline is None else getattr(struct, field.inline)
             if holder is not None:
                 value = getattr(holder, field.field)
-                if field.key.written is Written.ALWAYS or value != self._default(field, struct):
+                if field.always or value != self._default(field, struct):
                     document[field.name] = None if value is None else field.form.shortened(value)
         return document
 
@@ -145,9 +143,7 @@ class Shape(Generic[S]):
         if fields is None:
             hidden = {key for rule in self._hiding for key in rule.hidden(given)}
             fields = self._written[given] = [
-                field
-                for name, field in self.keys.items()
-                if name not in hidden and field.key.written is not Written.NEVER
+                field for name, field in self.keys.items() if name not in hidden and field.is_written
             ]
         return fields
 
@@ -165,7 +161,7 @@ class Shape(Generic[S]):
         required = [field.name for field in self._required]
         properties: dict[str, Schema] = {_KIND: {"const": self.kind}} if self.kind else {}
         for name, field in self.keys.items():
-            schema = json_schema.EMPTY if field.key.refused else field.form.json_schema()
+            schema = field.form.json_schema()
             properties[name] = json_schema.key_schema(schema, field.key.doc, required=name in required)
         return json_schema.object_of(
             properties,
@@ -197,10 +193,15 @@ def _default_text(field: StructField) -> str:
     return "" if written in (None, {}, []) else f"`{json.dumps(written, ensure_ascii=False)}`"
 
 
-@cache
+_SHAPES: dict[type[msgspec.Struct], Shape[Any]] = {}
+
+
 def shape_of(struct: type[S]) -> Shape[S]:
     """Compiled at the first use: programs that read no documents do not pay for it."""
-    return Shape(struct)
+    shape = _SHAPES.get(struct)
+    if shape is None:
+        shape = _SHAPES[struct] = Shape(struct)
+    return shape
 
 
 def section(struct: type[S], *, alone: str = "") -> Form[S]:

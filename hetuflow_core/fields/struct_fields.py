@@ -10,7 +10,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 
-from hetuflow_core.fields.forms import BOOLEAN, OBJECT, Form, choice
+from hetuflow_core.fields.forms import BOOLEAN, NOTHING, OBJECT, Form, choice
 from hetuflow_core.fields.keys import Inline, Key, Written
 
 
@@ -33,6 +33,15 @@ class StructField:
         # What a nested struct needs, only a mapping that has the nested struct needs.
         needed = bool(self.key.missing) or self.default is msgspec.NODEFAULT
         return needed and self.inline is None
+
+    @property
+    def always(self) -> bool:
+        """Whether the key is written although its value is the default, also in the short form."""
+        return self.key.written is Written.ALWAYS or self.required
+
+    @property
+    def is_written(self) -> bool:
+        return self.key.written is not Written.NEVER and not self.key.refused
 
     def is_set(self, struct: msgspec.Struct) -> bool:
         """Whether the struct says something under this key."""
@@ -93,6 +102,8 @@ def _form_of(base: Any, place: str) -> Form[Any]:
 
     if base is bool:
         return BOOLEAN
+    if base is NoneType:
+        return NOTHING
     if isinstance(base, type) and issubclass(base, StrEnum):
         return choice(base)
     if isinstance(base, type) and issubclass(base, msgspec.Struct):

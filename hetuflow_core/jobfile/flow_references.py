@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, TypeAlias
+from typing import Final
 
 from hetuflow_core.fields.value_reader import ValueReader
 from hetuflow_core.flow import Graph, certain_upstreams
-from hetuflow_core.jobfile.documents import FlowNode, FlowSpec
 from hetuflow_core.templates import rendering
 
 # What templates of nodes may name, beside what those of jobs may.
@@ -25,9 +25,16 @@ _IN_CONDITION: Final = re.compile(
     r"""(?:\s*\.\s*(?P<fact>\w+))?"""
 )
 
-# What is referred to, and whether its absence is coped with there.
-Reference: TypeAlias = "tuple[tuple[str, ...], bool]"
-Texts: TypeAlias = "Sequence[tuple[ValueReader, str]]"
+
+@dataclass(frozen=True, slots=True)
+class NodeTexts:
+    """What a node says about others, each text with its place."""
+
+    name: str
+    templates: Sequence[tuple[ValueReader, str]]
+    condition: tuple[ValueReader, str] | None
+    # The node has items: a map, or a fleet.
+    fans_out: bool
 
 
 def references_of(texts: Iterable[str]) -> set[tuple[str, ...]]:
@@ -48,23 +55,22 @@ def references_of_condition(source: str) -> set[tuple[str, ...]]:
     }
 
 
-def refuse_bad_references(spec: FlowSpec, read: Sequence[tuple[ValueReader, Texts]]) -> None:
+def refuse_bad_references(graph: Graph, nodes: Iterable[NodeTexts]) -> None:
     """Refuse what names no node, a node that is not upstream, or an output that may not be there."""
-    graph = spec.graph()
     certain = certain_upstreams(graph)
-    for node, (given, texts) in zip(spec.nodes, read, strict=True):
+    for node in nodes:
         check = _Check(graph, node, certain[node.name])
-        for place, text in texts:
+        for place, text in node.templates:
             for path, guarded in rendering.references(text):
                 check.template(place, path, guarded=guarded)
-        if node.when is not None:
-            place = (given.entries() or {})["when"]
-            for path in sorted(references_of_condition(node.when)):
-                check.node(place, path, guarded="has(" in node.when)
+        if node.condition is not None:
+            place, text = node.condition
+            for path in sorted(references_of_condition(text)):
+                check.node(place, path, guarded="has(" in text)
 
 
 class _Check:
-    def __init__(self, graph: Graph, node: FlowNode, certain: frozenset[str]) -> None:
+    def __init__(self, graph: Graph, node: NodeTexts, certain: frozenset[str]) -> None:
         self._nodes: Mapping[str, object] = graph.nodes
         self._node = node
         self._upstream = graph.ancestors(node.name)
@@ -77,7 +83,7 @@ class _Check:
                 self.node(place, tuple(below), guarded=guarded)
             else:
                 place.refuse("say which node: write nodes.NAME, such as nodes.load.output.")
-        elif root in {"item", "index", "total"} and self._node.map is None and self._node.fleet is None:
+        elif root in {"item", "index", "total"} and not self._node.fans_out:
             place.refuse(f"only a node with map or fleet has {root}: add one, or use params.")
 
     def node(self, place: ValueReader, path: tuple[str, ...], *, guarded: bool) -> None:
