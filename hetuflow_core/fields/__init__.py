@@ -10,7 +10,6 @@ rows of the reference page.
 """
 
 from hetuflow_core.fields.forms import (
-    ANY,
     BOOLEAN,
     OBJECT,
     TEXT,
@@ -49,7 +48,6 @@ from hetuflow_core.fields.terms import LABEL_KEY, LABELS, NAME, NAME_PATTERN, NA
 from hetuflow_core.fields.value_reader import TemplateScope, ValueReader
 
 __all__ = [
-    "ANY",
     "BOOLEAN",
     "LABELS",
     "LABEL_KEY",

@@ -51,7 +51,6 @@ TEXT: Final = Form(ValueReader.text, json_schema.TEXT)
 WORDS: Final = Form(ValueReader.words, json_schema.WORDS)
 BOOLEAN: Final = Form(ValueReader.boolean, json_schema.BOOLEAN, summary="true or false")
 OBJECT: Final = Form(ValueReader.json_object, json_schema.OBJECT, summary="mapping")
-ANY: Final[Form[Any]] = Form(ValueReader.json_value, json_schema.ANYTHING, summary="any value")
 # Of keys that are refused: whatever is given there is not read.
 NOTHING: Final[Form[None]] = Form(lambda _given: None, json_schema.EMPTY)
 
@@ -97,7 +96,7 @@ def choice(options: type[C], refused: Mapping[C, str] | None = None) -> Form[C]:
     return Form(
         read,
         json_schema.choice(allowed),
-        lambda option: option.value,
+        {option: option.value for option in options}.__getitem__,
         summary=listed(f"`{option.value}`" for option in allowed),
     )
 
@@ -209,10 +208,13 @@ def several(
         many = json_schema.several(item.json_schema(), least=least, most=most)
         return many if alone is None else {"anyOf": [alone_schema or item.json_schema(), many]}
 
+    def write(values: G) -> list[Any]:
+        return [item.write(value) for value in order(values)]
+
     return Form(
         read,
         schema,
-        lambda values: [item.write(value) for value in order(values)],
+        list if item.write is unchanged and order is unchanged else write,
         lambda values: [item.shortened(value) for value in order(values)],
         summary=_list_summary(item, least, most or most_distinct, alone=alone is not None),
         structs=item.structs,
@@ -249,10 +251,13 @@ def entries(
                 found[name] = content
         return found
 
+    def write(values: dict[str, T]) -> dict[str, Any]:
+        return {name: item.write(value) for name, value in values.items()}
+
     return Form(
         read,
         lambda: {"type": "object", "propertyNames": names, "additionalProperties": item.json_schema()},
-        lambda values: {name: item.write(value) for name, value in values.items()},
+        dict if item.write is unchanged else write,
         lambda values: {name: item.shortened(value) for name, value in values.items()},
         summary=summary,
         structs=item.structs,

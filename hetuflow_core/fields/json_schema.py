@@ -10,13 +10,10 @@ from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
 
-from hetuflow_core.fields.value_reader import LABEL_KEY
-
 Schema: TypeAlias = "dict[str, Any]"
 
 REF: Final = "#/$defs/"
 
-_LONGEST_LABEL: Final = 256
 _DURATION: Final = r"^(?=.*[0-9])\s*([0-9.]+d)?([0-9.]+h)?([0-9.]+m)?([0-9.]+s)?([0-9.]+ms)?\s*$"
 _SIZE: Final = r"^\s*[0-9]+(\.[0-9]+)?([kKMGTP]i?)?B?\s*$"
 _INSTANT: Final = r"^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?([Zz]|[+-]\d\d:\d\d)$"
@@ -60,17 +57,6 @@ def described(schema: Mapping[str, Any], description: str) -> Schema:
     return {**schema, "description": description}
 
 
-def mapping(
-    keys: Mapping[str, Schema], *, required: Collection[str] = (), rules: Iterable[Schema] = ()
-) -> Schema:
-    """A mapping whose keys are ours; `rules` say which of them go together."""
-    return object_of(
-        {key: value if key in required else optional(value) for key, value in keys.items()},
-        required=required,
-        rules=rules,
-    )
-
-
 def key_schema(schema: Schema, doc: str, *, required: bool) -> Schema:
     """The schema of a key's value, with what the key means before what the form says of itself."""
     bare = {key: value for key, value in schema.items() if key != "description"}
@@ -81,6 +67,7 @@ def key_schema(schema: Schema, doc: str, *, required: bool) -> Schema:
 def object_of(
     properties: Mapping[str, Schema], *, required: Collection[str] = (), rules: Iterable[Schema] = ()
 ) -> Schema:
+    """A mapping whose keys are ours; `rules` say which of them go together."""
     said = list(rules)
     return {
         "type": "object",
@@ -92,11 +79,9 @@ def object_of(
 
 
 def optional(schema: Schema) -> Schema:
-    if schema in (ANYTHING, EMPTY) or schema.get("type") == "null":
+    if schema in (ANYTHING, EMPTY):
         return schema
-    description = schema.get("description")
-    bare = {key: value for key, value in schema.items() if key != "description"}
-    return {"anyOf": [bare, NULL], **({"description": description} if description else {})}
+    return {"anyOf": [schema, NULL]}
 
 
 def several(item: Schema, *, least: int = 0, most: int | None = None) -> Schema:
@@ -119,14 +104,6 @@ def matching(pattern: re.Pattern[str] | str, *, numbers: bool = False) -> Schema
     negative = re.fullmatch(source, "-1") is not None
     number = {"type": "number", **({} if negative else {"minimum": 0})}
     return {"anyOf": [text, number]} if numbers else text
-
-
-def labels() -> Schema:
-    return {
-        "type": "object",
-        "propertyNames": {"pattern": f"^(?:{LABEL_KEY.pattern})$"},
-        "additionalProperties": {**WORDS, "maxLength": _LONGEST_LABEL},
-    }
 
 
 def given(*keys: str) -> Schema:
@@ -159,10 +136,3 @@ def silent(keys: Iterable[str]) -> Schema:
 
 def when(condition: Schema, then: Schema) -> Schema:
     return {"if": condition, "then": then}
-
-
-def one_or_more(
-    item: Schema, *, alone: Schema | None = None, least: int = 0, most: int | None = None
-) -> Schema:
-    """A list of these, or one of them; `alone` where that has fewer forms."""
-    return {"anyOf": [alone or item, several(item, least=least, most=most)]}

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from hetuflow_core.fields import json_schema
-from hetuflow_core.fields.forms import Form
+from hetuflow_core.fields.forms import Form, unchanged
 from hetuflow_core.fields.json_schema import Schema
+from hetuflow_core.fields.keys import Written
 from hetuflow_core.fields.nodes import Node, shortened
 from hetuflow_core.fields.rules import AnyKey, Beside, Check, HidingRule, Rule
 from hetuflow_core.fields.section import Section
@@ -22,6 +23,7 @@ from hetuflow_core.fields.value_reader import ValueReader, did_you_mean, listed
 S = TypeVar("S", bound=msgspec.Struct)
 
 _KIND = "kind"
+_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,22 @@ class Row:
     structs: tuple[type[Any], ...]
 
 
+class _Step(NamedTuple):
+    """How a key is written; without attributes to look up, because stores and comparisons write often."""
+
+    name: str
+    inline: str | None
+    field: str
+    if_set: bool
+    default: Any
+    write: Callable[[Any], Any] | None  # None: as it is
+
+
 class Shape(Generic[S]):
     """`keys` has the keys of the mapping in their order, without `kind`."""
 
     def __init__(self, struct: type[S]) -> None:
-        found = list(struct_fields(struct))
+        found = list(struct_fields(struct, section))
         kind, rules = getattr(struct, _KIND, None), getattr(struct, "RULES", ())
         self.struct = struct
         self.kind = kind.value if isinstance(kind, StrEnum) else None
@@ -56,9 +69,9 @@ class Shape(Generic[S]):
         self._checks = [rule.function for rule in self.rules if isinstance(rule, Check)]
         self._required = [one for one in self.keys.values() if one.required]
         self._dependent = [one for one in self.keys.values() if one.key.default is not None]
-        deciding = {key for rule in self._hiding for key in rule.deciding()}
-        self._deciding = [self.keys[key] for key in deciding]
-        self._written: dict[frozenset[str], list[StructField]] = {}
+        deciding = {key: self.keys[key] for rule in self._hiding for key in rule.deciding()}
+        self._deciding = [(key, one.inline or one.field, one.default) for key, one in deciding.items()]
+        self._written: dict[frozenset[str], list[_Step]] = {}
 
     def read(self, given: ValueReader) -> S | None:
         """Note every fault; return the struct if all required keys could be read."""
@@ -117,18 +130,19 @@ class Shape(Generic[S]):
     def write(self, struct: S) -> dict[str, Any]:
         """The canonical form; reading it gives the same struct."""
         document: dict[str, Any] = {_KIND: self.kind} if self.kind else {}
-        for field in self._to_write(struct):
-            holder = struct if field.inline is None else getattr(struct, field.inline)
+        for name, inline, field, if_set, default, write in self._steps(struct):
+            holder = struct if inline is None else getattr(struct, inline)
             if holder is not None:
-                value = getattr(holder, field.field)
-                if not field.if_set or value != field.default:
-                    document[field.name] = None if value is None else field.form.write(value)
+                value = getattr(holder, field)
+                if not if_set or value != default:
+                    document[name] = value if value is None or write is None else write(value)
         return document
 
     def write_short(self, struct: S) -> dict[str, Any]:
         """The form that people write: without what is the default."""
         document: dict[str, Any] = {_KIND: self.kind} if self.kind else {}
-        for field in self._to_write(struct):
+        for step in self._steps(struct):
+            field = self.keys[step.name]
             holder = struct if field.inline is None else getattr(struct, field.inline)
             if holder is not None:
                 value = getattr(holder, field.field)
@@ -136,16 +150,33 @@ class Shape(Generic[S]):
                     document[field.name] = None if value is None else field.form.shortened(value)
         return document
 
-    def _to_write(self, struct: S) -> list[StructField]:
-        """The keys that have a meaning for this variant of the struct."""
-        given = frozenset([field.name for field in self._deciding if field.is_set(struct)])
-        fields = self._written.get(given)
-        if fields is None:
+    def _steps(self, struct: S) -> list[_Step]:
+        """How the keys are written that have a meaning for this variant of the struct."""
+        given = _NONE
+        if self._deciding:
+            given = frozenset(
+                [
+                    key
+                    for key, field, default in self._deciding
+                    if (value := getattr(struct, field)) is not None and (default is None or value != default)
+                ]
+            )
+        steps = self._written.get(given)
+        if steps is None:
             hidden = {key for rule in self._hiding for key in rule.hidden(given)}
-            fields = self._written[given] = [
-                field for name, field in self.keys.items() if name not in hidden and field.is_written
+            steps = self._written[given] = [
+                _Step(
+                    name,
+                    field.inline,
+                    field.field,
+                    field.key.written is Written.SET,
+                    field.default,
+                    None if field.form.write is unchanged else field.form.write,
+                )
+                for name, field in self.keys.items()
+                if name not in hidden and field.is_written
             ]
-        return fields
+        return steps
 
     def _default(self, field: StructField, struct: S) -> Any:
         if field.key.default is None:

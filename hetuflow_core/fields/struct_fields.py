@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import NoneType, UnionType
@@ -25,8 +25,6 @@ class StructField:
     default: Any
     # The field of the outer struct that holds the nested struct with `field`.
     inline: str | None = None
-    # Not written while its value is the default.
-    if_set: bool = False
 
     @property
     def required(self) -> bool:
@@ -43,14 +41,6 @@ class StructField:
     def is_written(self) -> bool:
         return self.key.written is not Written.NEVER and not self.key.refused
 
-    def is_set(self, struct: msgspec.Struct) -> bool:
-        """Whether the struct says something under this key."""
-        holder = struct if self.inline is None else getattr(struct, self.inline)
-        if holder is None:
-            return False
-        value = getattr(holder, self.field)
-        return value is not None and value != self.default
-
 
 @dataclass(frozen=True, slots=True)
 class InlineField:
@@ -61,22 +51,28 @@ class InlineField:
     inline: Inline
 
 
-def struct_fields(struct: type[msgspec.Struct]) -> Iterator[StructField | InlineField]:
-    """The keys in their order, the inlined ones at their place; fields without a `Key` are no keys."""
+def struct_fields(
+    struct: type[msgspec.Struct], section: Callable[[Any], Form[Any]]
+) -> Iterator[StructField | InlineField]:
+    """The keys in their order, the inlined ones at their place; fields without a `Key` are no keys.
+
+    `section` gives the form of a nested struct.
+    """
     for info in msgspec.structs.fields(struct):
         base, metadata = _annotated(info.type)
         key, inline = _only(Key, metadata), _only(Inline, metadata)
         if inline is not None:
             yield InlineField(info.name, base, inline)
-            nested = (one for one in struct_fields(base) if isinstance(one, StructField))
+            nested = (one for one in struct_fields(base, section) if isinstance(one, StructField))
             for one in nested:
                 if not inline.keys or one.name in inline.keys:
                     yield replace(one, inline=info.name)
         elif key is not None:
-            form = _only(Form, metadata) or _form_of(base, f"{struct.__name__}.{info.name}")
+            form = _only(Form, metadata) or _form_of(base, section)
+            if form is None:
+                raise TypeError(f"{struct.__name__}.{info.name} needs a Form: {base} has more than one")
             default = info.default_factory() if callable(info.default_factory) else info.default
-            if_set = key.written is Written.SET
-            yield StructField(info.encode_name, info.name, form, key, default, if_set=if_set)
+            yield StructField(info.encode_name, info.name, form, key, default)
 
 
 def _annotated(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -96,10 +92,8 @@ def _only(kind: type[Any], metadata: tuple[Any, ...]) -> Any:
     return next((one for one in reversed(metadata) if isinstance(one, kind)), None)
 
 
-def _form_of(base: Any, place: str) -> Form[Any]:
-    """The only form that values of this type have."""
-    from hetuflow_core.fields.shape import section  # noqa: PLC0415 (a struct contains structs)
-
+def _form_of(base: Any, section: Callable[[Any], Form[Any]]) -> Form[Any] | None:
+    """The only form that values of this type have; None: they have more than one."""
     if base is bool:
         return BOOLEAN
     if base is NoneType:
@@ -108,6 +102,4 @@ def _form_of(base: Any, place: str) -> Form[Any]:
         return choice(base)
     if isinstance(base, type) and issubclass(base, msgspec.Struct):
         return section(base)
-    if base == dict[str, Any]:
-        return OBJECT
-    raise TypeError(f"{place} needs a Form: {base} has more than one")
+    return OBJECT if base == dict[str, Any] else None

@@ -7,7 +7,7 @@ that all faults of all documents are found at once.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from difflib import get_close_matches
@@ -33,8 +33,6 @@ Faults: TypeAlias = "list[tuple[Position | None, Fault]]"
 T = TypeVar("T")
 C = TypeVar("C", bound=StrEnum)
 
-LABEL_KEY: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,126}[A-Za-z0-9])?")
-_LONGEST_LABEL: Final = 256
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
@@ -178,28 +176,6 @@ class ValueReader:
             return None
         return {key: self.entry(key, node) for key, node in self.node.value.items()}
 
-    def section(self, known: Collection[str], unnamed: Collection[str] = ()) -> SectionReader | None:
-        """A mapping whose keys are ours; a key that is null is as good as absent.
-
-        `unnamed` keys are taken as well, and never suggested.
-        """
-        entries = self.entries()
-        if entries is None:
-            return None
-        for key, given in entries.items():
-            if key not in known and key not in unnamed:
-                hint = did_you_mean(key, known)
-                given.refuse(f'"{shortened(key)}" is not a known key{hint or f": use {listed(known)}."}')
-        present = {
-            key: given
-            for key, given in entries.items()
-            if (key in known or key in unnamed) and given.node.value is not None
-        }
-        return SectionReader(self, present)
-
-    def json_value(self) -> Any:
-        return plain(self.node)
-
     def json_object(self) -> dict[str, Any] | None:
         value = plain(self.node)
         if not isinstance(value, dict):
@@ -207,49 +183,8 @@ class ValueReader:
             return None
         return value
 
-    def labels(self) -> dict[str, str] | None:
-        labels = {}
-        for key, given in (self.entries() or {}).items():
-            if not LABEL_KEY.fullmatch(key):
-                given.refuse("a label's name has letters, digits and inside also . _ / -: rename it.")
-            value = given.words()
-            if value is not None and len(value) > _LONGEST_LABEL:
-                given.refuse(f"a label's value has at most {_LONGEST_LABEL} characters: shorten it.")
-            elif value is not None:
-                labels[key] = value
-        return labels
-
     def must_be(self, expected: str, remedy: str = "") -> None:
         self.refuse(f"must be {expected}, not {_kind(self.node.value)}{f': {remedy}' if remedy else ''}.")
-
-
-@dataclass(frozen=True, slots=True)
-class SectionReader:
-    """A mapping with the keys that are present, all of them known."""
-
-    given: ValueReader
-    present: Mapping[str, ValueReader]
-
-    def get(self, key: str) -> ValueReader | None:
-        return self.present.get(key)
-
-    def read(self, key: str, question: Callable[[ValueReader], T | None], default: T) -> T:
-        given = self.present.get(key)
-        value = question(given) if given is not None else None
-        return default if value is None else value
-
-    def require(self, key: str, question: Callable[[ValueReader], T | None], remedy: str) -> T | None:
-        given = self.present.get(key)
-        if given is None:
-            self.given.refuse(f'"{key}" is missing: {remedy}.')
-            return None
-        return question(given)
-
-
-def each(given: ValueReader, question: Callable[[ValueReader], T | None]) -> tuple[T, ...]:
-    """The answers of a list's items, without those at fault."""
-    answers = (question(item) for item in given.items() or ())
-    return tuple(answer for answer in answers if answer is not None)
 
 
 def in_file_order(faults: Faults) -> list[Fault]:

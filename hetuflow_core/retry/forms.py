@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final
 
@@ -36,8 +35,8 @@ def _read_outcome(given: ValueReader) -> InstanceStatus | None:
     return None if text is None else InstanceStatus(text)
 
 
-def _in_order(outcomes: Iterable[InstanceStatus]) -> list[InstanceStatus]:
-    return [outcome for outcome in RETRYABLE if outcome in set(outcomes)]
+def _in_order(outcomes: frozenset[InstanceStatus]) -> list[InstanceStatus]:
+    return [outcome for outcome in RETRYABLE if outcome in outcomes]
 
 
 DELAY: Final = duration(timedelta(0), timedelta(days=30))
