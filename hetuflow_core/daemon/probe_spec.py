@@ -67,16 +67,16 @@ class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
     command: Annotated[
         tuple[str, ...] | None,
         several(WORDS, tuple, least=1, most=_MOST_WORDS, too_few=_NO_COMMAND, too_many=_NO_COMMAND),
-        Key("A program and its arguments; exit code 0 means yes."),
+        Key("A program and its arguments; exit code 0 is a success."),
     ] = None
-    http: Annotated[HttpProbe | None, Key("A request; a status of 200 to 399 means yes.")] = None
-    tcp: Annotated[TcpProbe | None, Key("A connection; if it is accepted, that means yes.")] = None
-    interval: Annotated[timedelta, _INTERVAL, Key("Time between two questions.")] = timedelta(seconds=10)
-    timeout: Annotated[timedelta, _INTERVAL, Key("A later answer means no.")] = timedelta(seconds=1)
-    failure_threshold: Annotated[int, _TIMES, Key("So many times no in a row and the probe fails.")] = 3
+    http: Annotated[HttpProbe | None, Key("A request; a status of 200 to 399 is a success.")] = None
+    tcp: Annotated[TcpProbe | None, Key("A connection; the check succeeds if it is accepted.")] = None
+    interval: Annotated[timedelta, _INTERVAL, Key("Time between two checks.")] = timedelta(seconds=10)
+    timeout: Annotated[timedelta, _INTERVAL, Key("A check that takes longer fails.")] = timedelta(seconds=1)
+    failure_threshold: Annotated[int, _TIMES, Key("Failed checks in a row after which the probe fails.")] = 3
     success_threshold: Annotated[
-        int, _TIMES, Key("So many times yes in a row and the probe succeeds again.")
+        int, _TIMES, Key("Successful checks in a row after which the probe succeeds again.")
     ] = 1
     initial_delay: Annotated[
-        timedelta, duration(timedelta(0), _LONGEST), Key("Time from the start to the first question.")
+        timedelta, duration(timedelta(0), _LONGEST), Key("Time from the start to the first check.")
     ] = timedelta(0)

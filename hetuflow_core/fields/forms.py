@@ -222,14 +222,15 @@ def several(
 
 
 def _list_summary(item: Form[Any], least: int, most: int | None, *, alone: bool) -> str:
-    kind = f"list of {item.summary}" if not item.structs else "list of mappings"
     if least and most:
         bounds = f", {least:,} to {most:,} items"
     elif most:
         bounds = f", at most {most:,} items"
     else:
-        bounds = f", at least {least:,}" if least else ""
-    return f"{item.summary}, or a {kind}{bounds}" if alone else f"{kind}{bounds}"
+        bounds = ", not empty" if least else ""
+    if alone:
+        return f"{item.summary}; or a list of them{bounds}"
+    return f"list of mappings{bounds}" if item.structs else f"list{bounds}: {item.summary}"
 
 
 def entries(

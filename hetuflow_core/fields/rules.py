@@ -213,6 +213,8 @@ class Without(HidingRule):
     message: str | Callable[[str, str], str]
     # Empty values are accepted.
     empty: bool = False
+    # The keys that do have a meaning, where those are fewer.
+    allowed: Collection[str] = ()
 
     def applies(self, section: Section) -> bool:
         return section.variant == self.variant
@@ -242,7 +244,9 @@ class Without(HidingRule):
         return self.keys if self.variant in given else ()
 
     def note(self) -> str:
-        return f"With `{self.variant}`, {_names(self.keys, 'and')} have no meaning and are refused."
+        if self.allowed:
+            return f"Allowed with `{self.variant}`: {_names(self.allowed, 'and')}."
+        return f"Not allowed with `{self.variant}`: {_names(self.keys, 'and')}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +258,8 @@ class Beside:
     message: str
 
     def among(self, keys: Collection[str]) -> Without:
-        return Without(self.variant, sorted(set(keys) - {self.variant, *self.allowed}), self.message)
+        refused = sorted(set(keys) - {self.variant, *self.allowed})
+        return Without(self.variant, refused, self.message, allowed=self.allowed)
 
 
 class WithFlag(Without):
@@ -265,6 +270,9 @@ class WithFlag(Without):
     def applies(self, section: Section) -> bool:
         flag = section.present.get(self.variant)
         return flag is not None and flag.node.value is True
+
+    def note(self) -> str:
+        return f"Not allowed with `{self.variant}: true`: {_names(self.keys, 'and')}."
 
     def condition(self) -> Schema:
         return {"properties": {self.variant: {"const": True}}, "required": [self.variant]}

@@ -39,8 +39,9 @@ class Section:
         (self.present.get(key or "") or self.given).refuse(message)
 
     def items(self, key: str) -> list[ValueReader]:
+        """The items of a list; none if there is no list, which is a fault already."""
         reader = self.present.get(key)
-        return [] if reader is None else reader.items() or []
+        return reader.items() or [] if reader is not None and isinstance(reader.node.value, tuple) else []
 
     def pairs(
         self, key: str, values: Sequence[T], read: Callable[[ValueReader], T | None]

@@ -220,8 +220,12 @@ def _default_text(field: StructField) -> str:
         return field.key.default_doc
     if field.required:
         return "required"
-    written = None if field.default is None else field.form.write(field.default)
-    return "" if written in (None, {}, []) else f"`{json.dumps(written, ensure_ascii=False)}`"
+    if field.default is None:
+        return "not set"
+    if isinstance(field.default, msgspec.Struct) and field.form.structs:
+        return "see its keys"
+    written = field.form.write(field.default)
+    return f"`{written if isinstance(written, str) and written else json.dumps(written)}`"
 
 
 _SHAPES: dict[type[msgspec.Struct], Shape[Any]] = {}

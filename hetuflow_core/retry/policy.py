@@ -209,7 +209,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
             default_doc=f"`{format_duration(_MAX_DELAY)}`, or `delay` if that is longer",
         ),
     ] = _MAX_DELAY
-    jitter: Annotated[bool, Key("Vary the pauses at random, so that retries do not coincide.")] = True
+    jitter: Annotated[bool, Key("Vary the pauses, so that retries do not coincide.")] = True
     on: Annotated[frozenset[InstanceStatus], OUTCOMES, Key("Ends after which the task is tried again.")] = (
         frozenset(RETRYABLE)
     )

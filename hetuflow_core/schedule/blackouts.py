@@ -32,6 +32,7 @@ def _end_of_day(moment: time) -> Any:
 class DailyBlackout(msgspec.Struct, frozen=True, kw_only=True):
     """From one time of day up to another, in the schedule's zone; one that ends first goes over midnight."""
 
+    TITLE: ClassVar = "between times of day"
     RULES: ClassVar = (_BOTH_ENDS, Check(_refuse_same_time))
 
     start: Annotated[time, TIME_OF_DAY, Key("First moment, in the time zone of the schedule.")] = (
@@ -57,6 +58,7 @@ def _refuse_wrong_order(blackout: Blackout, at: Section) -> None:
 class Blackout(msgspec.Struct, frozen=True, kw_only=True):
     """From one instant up to another, which is not part of it."""
 
+    TITLE: ClassVar = "between instants"
     RULES: ClassVar = (_BOTH_ENDS, Check(_refuse_wrong_order))
 
     start: Annotated[datetime, INSTANT, Key("First instant.")] = msgspec.field(name="from")
@@ -67,17 +69,25 @@ AnyBlackout: TypeAlias = DailyBlackout | Blackout
 
 
 def _read(given: ValueReader) -> AnyBlackout | None:
-    ends, content = (given.find("from"), given.find("to")), given.node.value
-    texts = [None if end is None else end.node.value for end in ends]
-    if None in ends or any(isinstance(text, str) and is_time_of_day(text) for text in texts):
+    ends = (given.find("from"), given.find("to"))
+    texts = [end.node.value for end in ends if end is not None and end.node.value is not None]
+    if any(isinstance(text, str) and is_time_of_day(text) for text in texts):
         return shape_of(DailyBlackout).read(given)
+    if len(texts) < len(ends):
+        # Nothing tells which kind of blackout the other end is for.
+        return shape_of(DailyBlackout).read(_without(given, "from", "to"))
     weekdays = given.find("weekdays")
-    if weekdays is not None and isinstance(content, Mapping):
-        if weekdays.node.value is not None:
-            weekdays.refuse("only blackouts between times of day have weekdays: remove them.")
-        kept = {key: node for key, node in content.items() if key != "weekdays"}
-        given = replace(given, node=replace(given.node, value=kept))
-    return shape_of(Blackout).read(given)
+    if weekdays is not None and weekdays.node.value is not None:
+        weekdays.refuse("only blackouts between times of day have weekdays: remove them.")
+    return shape_of(Blackout).read(_without(given, "weekdays"))
+
+
+def _without(given: ValueReader, *keys: str) -> ValueReader:
+    content = given.node.value
+    if not isinstance(content, Mapping):
+        return given
+    kept = {key: node for key, node in content.items() if key not in keys}
+    return replace(given, node=replace(given.node, value=kept))
 
 
 def _write(blackout: AnyBlackout) -> dict[str, Any]:

@@ -205,7 +205,9 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
         Key("Most tasks that it creates; skipped fires do not count.", default_doc="no bound"),
     ] = None
     jitter: Annotated[
-        timedelta, duration(_NONE, timedelta(days=1)), Key("Longest delay of a fire, chosen at random.")
+        timedelta,
+        duration(_NONE, timedelta(days=1)),
+        Key("Fires are delayed by up to this time, so that schedules do not all fire at once."),
     ] = _NONE
     calendar: Annotated[
         CalendarUse,

@@ -21,7 +21,7 @@ TOP_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
 _LONGEST_DECISION = 25
 
 
-@pytest.mark.parametrize("name", ["commands", "exit-codes", "permissions"])
+@pytest.mark.parametrize("name", ["commands", "exit-codes", "job-file", "permissions"])
 def test_pages_made_from_code_are_up_to_date(name: str) -> None:
     generated = runpy.run_path(str(ROOT / "docs/generate.py"))["generated"]()
     page = f"docs/reference/{name}.md"
