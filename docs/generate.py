@@ -15,6 +15,7 @@ from hetuflow_core import errors
 from hetuflow_core.access.permissions import GLOBAL, MEANINGS, ROLE_PERMISSIONS, Permission
 from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import HetuflowError
+from hetuflow_core.jobfile import reference as job_files
 from hetuflow_core.jobfile.schema import file_schema
 from hetuflow_core.runtime.config.render import reference, template
 from hetuflow_core.runtime.exit_codes import ExitCode, exit_code_for
@@ -66,6 +67,7 @@ def generated() -> dict[str, str]:
         "docs/reference/exit-codes.md": exit_codes(),
         "docs/reference/permissions.md": permissions(),
         "docs/images/packages.svg": picture((ROOT / ".importlinter").read_text(encoding="utf-8")),
+        "docs/reference/job-file.md": job_files.reference(),
         "docs/reference/job-file.schema.json": json.dumps(file_schema(), indent=1, ensure_ascii=False) + "\n",
     }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from datetime import timedelta
+from functools import lru_cache
 
 from hetuflow_core.errors import Invalid
 
@@ -61,6 +62,8 @@ def parse_seconds(text: str) -> float:
     return parse_duration(text).total_seconds()
 
 
+# Documents have the same few durations again and again.
+@lru_cache(maxsize=1024)
 def format_duration(duration: timedelta) -> str:
     """The shortest usual way to write it: `1h30m`, `2.5s`, `500ms`."""
     microseconds = duration // timedelta(microseconds=1)

@@ -2,6 +2,7 @@
 
 from hetuflow_core.daemon.agent_order import DaemonHost, spread
 from hetuflow_core.daemon.description import describe
+from hetuflow_core.daemon.probe_spec import HttpProbe, ProbeSpec, TcpProbe
 from hetuflow_core.daemon.restarts import RestartDecision, after_end, longest_delay
 from hetuflow_core.daemon.slot_decisions import (
     Action,
@@ -18,16 +19,15 @@ from hetuflow_core.daemon.slot_decisions import (
 )
 from hetuflow_core.daemon.slot_status import SlotState, show
 from hetuflow_core.daemon.spec import (
+    MOST_REPLICAS,
     DaemonSpec,
-    HttpProbe,
-    ProbeSpec,
     Restart,
     RestartBackoff,
     SlotShare,
-    TcpProbe,
 )
 
 __all__ = [
+    "MOST_REPLICAS",
     "Action",
     "DaemonAgent",
     "DaemonHost",

@@ -1,17 +1,38 @@
-"""What the `daemon` of a schedule says; every field has the name it has in the job file.
-
-`hetuflow_core/jobfile/readers/daemons.py` makes it from raw documents and is where its rules are.
-"""
+"""What the `daemon` of a schedule says."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
-DEFAULT_PROBED_HOST: Final = "127.0.0.1"
+from hetuflow_core.daemon.probe_spec import ProbeSpec
+from hetuflow_core.durations import format_duration
+from hetuflow_core.fields import (
+    Check,
+    Form,
+    Key,
+    Section,
+    ValueReader,
+    WithFlag,
+    Written,
+    duration,
+    json_schema,
+    whole,
+)
+
+MOST_REPLICAS: Final = 1000
+_PERCENT: Final = re.compile(r"([0-9]{1,3})%")
+_WHOLE: Final = 100
+_LONGEST_DELAY: Final = timedelta(days=1)
+# Less would be no pause at all: a program that ends at once would be started as fast as the host can.
+_DELAY: Final = duration(timedelta(milliseconds=100), _LONGEST_DELAY)
+_FIRST_DELAY: Final = timedelta(seconds=1)
+_MAX_DELAY: Final = timedelta(minutes=5)
 
 
 class Restart(StrEnum):
@@ -25,12 +46,34 @@ class Restart(StrEnum):
     NEVER = "never"
 
 
+def _max_delay(values: Mapping[str, Any]) -> timedelta:
+    # A long delay lifts the cap nobody set; a cap somebody set below the delay is a contradiction.
+    delay: timedelta = values.get("delay", _FIRST_DELAY)
+    return max(delay, _MAX_DELAY)
+
+
+def _refuse_low_cap(backoff: RestartBackoff, at: Section) -> None:
+    if backoff.max_delay < backoff.delay and "max_delay" in at.present:
+        delay = format_duration(backoff.delay)
+        at.refuse(f"is less than the delay of {delay}: raise it, or lower the delay.", "max_delay")
+
+
 class RestartBackoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait before the next start while it keeps ending soon: doubled each time, up to a cap."""
 
-    delay: timedelta = timedelta(seconds=1)
-    max_delay: timedelta = timedelta(minutes=5)
-    jitter: bool = True  # takes off up to half
+    RULES: ClassVar = (Check(_refuse_low_cap),)
+
+    delay: Annotated[timedelta, _DELAY, Key("Pause before the first restart.")] = _FIRST_DELAY
+    max_delay: Annotated[
+        timedelta,
+        _DELAY,
+        Key(
+            "Longest pause before a restart.",
+            default=_max_delay,
+            default_doc=f"`{format_duration(_MAX_DELAY)}`, or `delay` if that is longer",
+        ),
+    ] = _MAX_DELAY
+    jitter: Annotated[bool, Key("Shorten the pauses at random by up to half.")] = True
 
 
 class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,38 +89,64 @@ class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.number}%" if self.percent else str(self.number)
 
 
-class HttpProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A GET that must be answered with 200 to 399; redirects are not followed."""
-
-    url: str
-
-
-class TcpProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A connection that must be accepted."""
-
-    port: int
-    host: str = DEFAULT_PROBED_HOST
+def _read_share(given: ValueReader) -> SlotShare | None:
+    if not isinstance(given.node.value, str):
+        number = given.integer(1, MOST_REPLICAS)
+        return None if number is None else SlotShare(number=number)
+    match = _PERCENT.fullmatch(given.node.value)
+    if match is None or not 1 <= int(match[1]) <= _WHOLE:
+        given.refuse('is neither a number of instances nor a share of them: write 1, or "25%".')
+        return None
+    return SlotShare(number=int(match[1]), percent=True)
 
 
-class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A question the agent asks again and again; exactly one of the first three is set."""
-
-    command: tuple[str, ...] | None = None  # exit code 0 is a yes
-    http: HttpProbe | None = None
-    tcp: TcpProbe | None = None
-    interval: timedelta = timedelta(seconds=10)
-    timeout: timedelta = timedelta(seconds=1)
-    failure_threshold: int = 3  # so many times in a row no means no
-    success_threshold: int = 1
-    initial_delay: timedelta = timedelta(0)
+_SHARE: Final = Form(
+    _read_share,
+    {
+        "anyOf": [
+            json_schema.whole(1, MOST_REPLICAS),
+            {"type": "string", "pattern": "^([1-9][0-9]?|100)%$"},
+        ]
+    },
+    lambda share: str(share) if share.percent else share.number,
+    summary=f"integer, 1 to {MOST_REPLICAS:,}, or a percentage",
+)
 
 
 class DaemonSpec(msgspec.Struct, frozen=True, kw_only=True):
-    replicas: int = 1  # of no meaning with per_agent
-    per_agent: bool = False  # one on every agent that its job may run on
-    restart: Restart = Restart.ALWAYS
-    backoff: RestartBackoff = RestartBackoff()
-    stable_after: timedelta = timedelta(minutes=1)  # whoever ran that long begins its backoff anew
-    max_unavailable: SlotShare = SlotShare()  # while an update or a drained agent replaces instances
-    liveness: ProbeSpec | None = None  # no: it is ended and started again
-    readiness: ProbeSpec | None = None  # no: it runs, and does not count as available
+    RULES: ClassVar = (
+        WithFlag(
+            "per_agent",
+            ("replicas",),
+            "per_agent says how many there are: keep one of replicas and per_agent.",
+        ),
+    )
+
+    replicas: Annotated[int, whole(0, MOST_REPLICAS), Key("Instances that are kept running.")] = 1
+    per_agent: Annotated[
+        bool, Key("One instance on every agent that the job may run on.", written=Written.SET)
+    ] = False
+    restart: Annotated[Restart, Key("After which ends of an instance another one is started.")] = (
+        Restart.ALWAYS
+    )
+    backoff: Annotated[
+        RestartBackoff, Key("Pauses before restarts of an instance that keeps ending soon.")
+    ] = RestartBackoff()
+    stable_after: Annotated[
+        timedelta,
+        duration(timedelta(0), _LONGEST_DELAY),
+        Key("An instance that ran this long starts its backoff anew."),
+    ] = timedelta(minutes=1)
+    max_unavailable: Annotated[
+        SlotShare,
+        _SHARE,
+        Key("Instances that may be missing while an update or a drained agent replaces them."),
+    ] = SlotShare()
+    liveness: Annotated[
+        ProbeSpec | None,
+        Key("An instance that fails this probe is ended and started again.", written=Written.SET),
+    ] = None
+    readiness: Annotated[
+        ProbeSpec | None,
+        Key("An instance that fails this probe runs, but does not count as available.", written=Written.SET),
+    ] = None

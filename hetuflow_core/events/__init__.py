@@ -2,6 +2,7 @@
 
 from hetuflow_core.events.names import LONGEST_KEY, LONGEST_NAME, check_name, check_pattern, patterns_of
 from hetuflow_core.events.spec import (
+    EXPRESSION_NAMES,
     Absence,
     Debounce,
     EventSpec,
@@ -15,6 +16,7 @@ from hetuflow_core.events.spec import (
 LARGEST_PAYLOAD = 64 * 1024
 
 __all__ = [
+    "EXPRESSION_NAMES",
     "LARGEST_PAYLOAD",
     "LONGEST_KEY",
     "LONGEST_NAME",

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.importers.result import Imported, Names
-from hetuflow_core.jobfile.readers.run import AGENT_VARIABLES
+from hetuflow_core.jobfile.run import AGENT_VARIABLES
 from hetuflow_core.schedule import parse_cron
 from hetuflow_core.schedule.cron_syntax import MACROS
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from hetuflow_core.durations import format_duration
 from hetuflow_core.importers.unit_files import Unit, last, parse_span
-from hetuflow_core.jobfile.readers.run import AGENT_VARIABLES, VARIABLE
+from hetuflow_core.jobfile.run import AGENT_VARIABLES, VARIABLE
 
 _PREFIX: Final = re.compile(r"[-@+!:|]*")
 _PERCENT: Final = "%%"

@@ -1,364 +1,50 @@
-"""The documents of a job file as both sides hold them; every field has the name it has in the file.
+"""Documents of all kinds, and what documents are written as again.
 
-`hetuflow_core/jobfile/readers/jobs.py` makes them from raw documents and is where their rules are; a spec
-that exists has been checked.
+The canonical form is what the API shows, what the database keeps, and what tells two versions apart. Defaults
+are written out, so a stored version means the same after a default has changed, and durations are written the
+shortest way, so `60s` and `1m` are the same job.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-from enum import StrEnum
-from typing import Any, ClassVar, Final, TypeAlias
+import json
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Any, Final, TypeAlias
 
-import msgspec
-
-from hetuflow_core.calendar import DayRange, Weekday
-from hetuflow_core.flow import Graph, GraphNode, ItemShare, OnFailure, TriggerRule
-from hetuflow_core.placement import Requirements
-from hetuflow_core.retry import RetryPolicy
+from hetuflow_core.fields import shape_of
+from hetuflow_core.jobfile.calendars import CalendarSpec
+from hetuflow_core.jobfile.jobs import JobSpec
+from hetuflow_core.jobfile.kinds import Kind
+from hetuflow_core.jobfile.limits import LimitSpec
+from hetuflow_core.jobfile.namespaces import NamespaceSpec
+from hetuflow_core.jobfile.secrets import SecretSpec
+from hetuflow_core.jobfile.webhooks import WebhookSpec
 from hetuflow_core.schedule import ScheduleSpec
 
-DEFAULT_NAMESPACE: Final = "default"
-DEFAULT_SHELL: Final = "bash"
-DEFAULT_PRIORITY: Final = 500
-DEFAULT_KILL_GRACE: Final = timedelta(seconds=30)
-DEFAULT_LEASE: Final = timedelta(minutes=5)
-DEFAULT_WEIGHT: Final = 100
-DEFAULT_METHOD: Final = "GET"
-DEFAULT_EXPECTED_STATUS: Final[tuple[str, ...]] = ("2xx",)
-DEFAULT_REDIRECTS: Final = 5
+Document: TypeAlias = JobSpec | NamespaceSpec | CalendarSpec | LimitSpec | SecretSpec | WebhookSpec
 
+SPECS: Final[Mapping[Kind, type[Document]]] = {
+    spec.kind: spec for spec in (JobSpec, NamespaceSpec, CalendarSpec, LimitSpec, SecretSpec, WebhookSpec)
+}
 
-class Kind(StrEnum):
-    JOB = "job"
-    NAMESPACE = "namespace"
-    CALENDAR = "calendar"
-    LIMIT = "limit"
-    SECRET = "secret"  # noqa: S105 (the name of a kind)
-    WEBHOOK = "webhook"
-    ALERT = "alert"
 
+def to_document(spec: Document) -> dict[str, Any]:
+    """The document as a job file writes it; reading it gives the same spec."""
+    return shape_of(type(spec)).write(spec)
 
-class Executor(StrEnum):
-    """The keys of `run`, one of which says what is run."""
 
-    COMMAND = "command"
-    SCRIPT = "script"
-    PYTHON = "python"
-    HTTP = "http"
-    # Any other, by its name; what it is told is under `with`.
-    OTHER = "executor"
+def schedule_document(spec: ScheduleSpec) -> dict[str, Any]:
+    return shape_of(ScheduleSpec).write(spec)
 
 
-class OnLost(StrEnum):
-    """What the agent does with work it can no longer report about."""
+def canonical(spec: Document) -> bytes:
+    """Equal specs give equal bytes."""
+    return json.dumps(
+        to_document(spec), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
 
-    KILL = "kill"
-    CONTINUE = "continue"
 
-
-class SecretUse(msgspec.Struct, frozen=True, kw_only=True):
-    """A secret of the job's namespace in place of a text; `prefix` stands before its value."""
-
-    secret: str
-    prefix: str = ""
-
-
-class HttpCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One request. `url`, values of `headers`, `body` and all texts in `json` are templates."""
-
-    url: str
-    method: str = DEFAULT_METHOD
-    headers: dict[str, str] = {}
-    secret_headers: dict[str, SecretUse] = {}  # among `headers` in the job file
-    body: str | None = None
-    json: Any = None  # of `body` and `json` at most one is set
-    expected_status: tuple[str, ...] = DEFAULT_EXPECTED_STATUS
-    redirects: int = DEFAULT_REDIRECTS
-
-
-class PythonCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A function of a module the agent lists; without `kwargs` it gets the task's params."""
-
-    function: str
-    kwargs: dict[str, Any] | None = None  # texts in it are templates
-
-
-class OtherCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor of another package is told; only that package knows whether it makes sense."""
-
-    executor: str
-    options: dict[str, Any] = {}  # texts in it are templates
-
-
-class ArtifactOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact of an earlier task: of a job's newest that succeeded, or of one task (a template)."""
-
-    path: str
-    job: str | None = None
-    task: str | None = None
-
-
-class InputSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that is there before the work begins; one of `content` (a template) and `origin` is set."""
-
-    path: str
-    content: str | None = None
-    origin: ArtifactOrigin | None = None
-
-
-class ArtifactSpec(msgspec.Struct, frozen=True, kw_only=True):
-    inputs: tuple[InputSpec, ...] = ()
-    outputs: tuple[str, ...] = ()
-
-
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of the first five is set; items of `command` and values of `env` are templates."""
-
-    command: tuple[str, ...] | None = None
-    script: str | None = None
-    python: PythonCall | None = None
-    http: HttpCall | None = None
-    other: OtherCall | None = None
-    shell: str | None = None  # set with `script` only
-    env: dict[str, str] = {}
-    secret_env: dict[str, SecretUse] = {}  # among `env` in the job file
-    secrets: tuple[str, ...] = ()  # for functions, and executors of other packages
-    workdir: str | None = None  # None: a fresh directory per instance
-    user: str | None = None  # of the agent's host; None: the agent's own
-    artifacts: ArtifactSpec = ArtifactSpec()
-
-    @property
-    def executor(self) -> Executor:
-        if self.command is not None:
-            return Executor.COMMAND
-        if self.python is not None:
-            return Executor.PYTHON
-        if self.http is not None:
-            return Executor.HTTP
-        return Executor.OTHER if self.other is not None else Executor.SCRIPT
-
-    @property
-    def secret_names(self) -> frozenset[str]:
-        """Every secret it is given, by any way."""
-        headers = self.http.secret_headers if self.http is not None else {}
-        uses = (*self.secret_env.values(), *headers.values())
-        return frozenset(self.secrets) | {use.secret for use in uses}
-
-    @property
-    def required_executor(self) -> str | None:
-        """The name of the executor an agent must have; None for what every agent has."""
-        match self.executor:
-            case Executor.COMMAND | Executor.SCRIPT:
-                return None
-            case Executor.OTHER:
-                return self.other.executor if self.other is not None else None
-        return self.executor.value
-
-
-class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
-    """How many instances of the job may be under way at once; with a key, how many for each of its values."""
-
-    max: int | None = None  # None: any number, and one for each value of a key
-    key: str | None = None  # a template, rendered when the task is created
-
-    @property
-    def per_key(self) -> int:
-        return 1 if self.max is None else self.max
-
-
-class Approval(msgspec.Struct, frozen=True, kw_only=True):
-    """A person decides whether a run goes on."""
-
-    # Names of users or keys, or roles as in role:admin; empty: whoever may run the job.
-    approvers: tuple[str, ...] = ()
-    timeout: timedelta | None = None
-    message: str | None = None  # a template
-
-
-class EventWait(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that is over when an event of that name has come since it began to wait."""
-
-    name: str
-    filter: str | None = None
-    timeout: timedelta | None = None
-
-
-class MapOver(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that runs once for each item of a list."""
-
-    over: Any  # a list, or a template that gives one
-    max_parallel: int | None = None
-    quorum: ItemShare | None = None
-
-
-class Fleet(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that runs once on every agent that fits its placement."""
-
-    waves: tuple[ItemShare, ...] = ()
-    max_unavailable: ItemShare | None = None
-    quorum: ItemShare | None = None
-
-
-class FlowNode(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of `work`, `job`, `flow`, `approval`, `wait_for_event` and `wait_until` is set."""
-
-    name: str
-    needs: tuple[str, ...] = ()
-    when: str | None = None
-    trigger: TriggerRule = TriggerRule.ALL_SUCCEEDED
-    on_failure: OnFailure | None = None  # None: as the flow says
-    # What a node with `run` does; it has the keys of a job, under the name of the node.
-    work: JobSpec | None = None
-    job: str | None = None
-    flow: str | None = None
-    approval: Approval | None = None
-    wait_for_event: EventWait | None = None
-    wait_until: str | None = None  # an instant or a duration, or a template that gives one
-    params: dict[str, Any] = {}  # texts in it are templates
-    map: MapOver | None = None
-    fleet: Fleet | None = None
-    deadline: timedelta | None = None
-    priority: int | None = None  # None: as the run
-
-    @property
-    def called(self) -> str | None:
-        """The job whose task it becomes, unless it is work of its own or waits."""
-        return self.job or self.flow
-
-    @property
-    def has_tasks(self) -> bool:
-        return self.work is not None or self.called is not None
-
-
-class FlowSpec(msgspec.Struct, frozen=True, kw_only=True):
-    nodes: tuple[FlowNode, ...]
-    on_failure: OnFailure = OnFailure.ABORT
-
-    def node(self, name: str) -> FlowNode:
-        return next(node for node in self.nodes if node.name == name)
-
-    def graph(self) -> Graph:
-        return Graph(self.graph_node(node) for node in self.nodes)
-
-    def graph_node(self, node: FlowNode) -> GraphNode:
-        return GraphNode(
-            name=node.name,
-            needs=node.needs,
-            trigger=node.trigger,
-            aborts=(node.on_failure or self.on_failure) is not OnFailure.CONTINUE,
-            conditional=node.when is not None,
-        )
-
-
-class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly one of `run` and `flow` is set."""
-
-    kind: ClassVar[Kind] = Kind.JOB
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    labels: dict[str, str] = {}
-    run: Run | None = None
-    flow: FlowSpec | None = None
-    params: dict[str, Any] = {}
-    priority: int = DEFAULT_PRIORITY
-    timeout: timedelta | None = None  # per attempt
-    deadline: timedelta | None = None  # for the whole task
-    retry: RetryPolicy = RetryPolicy()
-    concurrency: Concurrency = Concurrency()
-    limits: tuple[str, ...] = ()
-    placement: Requirements = Requirements()
-    kill_grace: timedelta = DEFAULT_KILL_GRACE
-    on_lost: OnLost = OnLost.KILL
-    lease: timedelta | None = None  # that of its namespace
-    skip_exit_codes: tuple[int, ...] = ()
-    schedules: tuple[ScheduleSpec, ...] = ()
-
-    def without_schedules(self) -> JobSpec:
-        """What a version of the job keeps: schedules have versions of their own."""
-        return msgspec.structs.replace(self, schedules=())
-
-    @property
-    def requirements(self) -> Requirements:
-        """What an agent must have: what `placement` says, and the executor and user of `run`."""
-        if self.run is None:
-            return self.placement
-        return msgspec.structs.replace(
-            self.placement, executor=self.run.required_executor, user=self.run.user
-        )
-
-
-class NamespaceSpec(msgspec.Struct, frozen=True, kw_only=True):
-    kind: ClassVar[Kind] = Kind.NAMESPACE
-
-    name: str
-    weight: int = DEFAULT_WEIGHT
-    lease: timedelta | None = None  # DEFAULT_LEASE; for jobs that say none of their own
-    labels: dict[str, str] = {}
-
-
-class LimitSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How many instances may be under way at once among all jobs of the namespace that name it."""
-
-    kind: ClassVar[Kind] = Kind.LIMIT
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str  # a scope, such as tool:claude
-    max: int
-
-
-class SecretSource(StrEnum):
-    """Where the command line takes a secret's value from."""
-
-    ENV = "env"
-    FILE = "file"
-    STDIN = "stdin"
-
-
-class SecretSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Either `value` or `source` is set; a server takes values only. Neither is ever written out again."""
-
-    kind: ClassVar[Kind] = Kind.SECRET
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    value: str | None = None
-    source: SecretSource | None = None
-    source_name: str | None = None  # of the variable or the file
-
-    def __repr__(self) -> str:
-        return f"SecretSpec(namespace={self.namespace!r}, name={self.name!r})"
-
-
-class WebhookSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages that go to `url` when tasks end, or come in and become events named `receives`."""
-
-    kind: ClassVar[Kind] = Kind.WEBHOOK
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    secret: str  # signs messages
-    url: str | None = None
-    events: tuple[str, ...] = ()
-    jobs: tuple[str, ...] = ()  # none: all of them
-    receives: str | None = None
-    enabled: bool = True
-
-
-class CalendarSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A set of days: those of `holidays`, `dates`, `weekdays` and `calendars`, without those of `except`."""
-
-    kind: ClassVar[Kind] = Kind.CALENDAR
-
-    namespace: str = DEFAULT_NAMESPACE
-    name: str
-    labels: dict[str, str] = {}
-    holidays: tuple[str, ...] = ()
-    dates: tuple[DayRange, ...] = ()
-    weekdays: tuple[Weekday, ...] = ()
-    calendars: tuple[str, ...] = ()
-    except_days: tuple[DayRange, ...] = ()  # `except` in the job file, which Python keeps for itself
-
-
-Document: TypeAlias = "JobSpec | NamespaceSpec | LimitSpec | CalendarSpec | SecretSpec | WebhookSpec"
+def digest(spec: Document) -> bytes:
+    """32 bytes that tell whether applying a document would change anything."""
+    return blake2b(canonical(spec), digest_size=32, person=b"hetuflow-job-v1").digest()

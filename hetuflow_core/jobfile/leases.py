@@ -1,12 +1,17 @@
-"""How long running work is kept by an agent that hears of no server, and how much of that it survives."""
+"""How long an agent keeps running work without contact to a server, and which outages the work survives."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from hetuflow_core.durations import format_duration
-from hetuflow_core.jobfile.documents import DEFAULT_LEASE
+from hetuflow_core.fields import duration
 
+DEFAULT_LEASE: Final = timedelta(minutes=5)
+# Under four seconds the fractions of it at which agents warn and kill are finer than a heartbeat.
+SHORTEST_LEASE: Final = timedelta(seconds=4)
+LEASE: Final = duration(SHORTEST_LEASE, timedelta(days=7))
 # Agents that hear nothing for this share of a lease begin to end the work, so that it is over when others
 # may be given it.
 SURVIVED: Final = 0.6

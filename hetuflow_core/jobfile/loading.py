@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.documents import Document, JobSpec, Kind, NamespaceSpec
-from hetuflow_core.jobfile.nodes import CODE, key_path, shortened
+from hetuflow_core.fields import shape_of
+from hetuflow_core.fields.nodes import CODE, key_path, shortened
+from hetuflow_core.fields.value_reader import ValueReader, did_you_mean, in_file_order, listed
+from hetuflow_core.jobfile.documents import SPECS, Document
+from hetuflow_core.jobfile.jobs import JobSpec
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS, Kind
+from hetuflow_core.jobfile.namespaces import NamespaceSpec
 from hetuflow_core.jobfile.parsing import RawDocument, raw_document
-from hetuflow_core.jobfile.readers.calendars import read_calendar
-from hetuflow_core.jobfile.readers.jobs import read_job, read_namespace
-from hetuflow_core.jobfile.readers.limits import read_limit
-from hetuflow_core.jobfile.readers.schedules import read_schedule
-from hetuflow_core.jobfile.readers.secrets import read_secret
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
-from hetuflow_core.jobfile.readers.webhooks import read_webhook
-from hetuflow_core.jobfile.value_reader import ValueReader, did_you_mean, in_file_order, listed
 from hetuflow_core.schedule import ScheduleSpec
 
-_READERS: Final[Mapping[Kind, Callable[[ValueReader], Document | None]]] = {
-    Kind.NAMESPACE: read_namespace,
-    Kind.LIMIT: read_limit,
-    Kind.CALENDAR: read_calendar,
-    Kind.SECRET: read_secret,
-    Kind.WEBHOOK: read_webhook,
-}
 # A file that is wrong from end to end is not helped by more.
 _MOST_FAULTS: Final = 200
 
@@ -34,7 +24,6 @@ def load_documents(
     documents: Sequence[RawDocument],
     *,
     kind: Kind | None = None,
-    unsupported: Mapping[str, str] = UNSUPPORTED_KEYS,
 ) -> list[Document]:
     """Check documents and give their specs, in order; `kind` is what a document without one is."""
     faults: list[Fault] = []
@@ -42,7 +31,7 @@ def load_documents(
     first: dict[tuple[str, ...], ValueReader] = {}
     for document in documents:
         given = ValueReader(document.root, document.source, document.path, [])
-        spec = _read(given, kind, unsupported)
+        spec = _read(given, kind)
         if spec is not None:
             _note_repetition(given, spec, first)
             specs.append(spec)
@@ -61,28 +50,23 @@ def from_document(document: Mapping[str, Any], *, path: str = "") -> JobSpec:
     return spec
 
 
-def schedule_from_document(
-    document: Mapping[str, Any], *, path: str = "", unsupported: Mapping[str, str] = UNSUPPORTED_KEYS
-) -> ScheduleSpec:
+def schedule_from_document(document: Mapping[str, Any], *, path: str = "") -> ScheduleSpec:
     """A schedule from plain data, such as the body of a request or what `schedule_document` gave."""
     raw = raw_document(document, path)
     given = ValueReader(raw.root, raw.source, raw.path, [])
-    spec = read_schedule(given, unsupported)
+    spec = shape_of(ScheduleSpec).read(given)
     if given.faults or spec is None:
         faults = in_file_order(given.faults)
         raise Invalid(_summary(len(faults)), code=CODE, faults=faults)
     return spec
 
 
-def _read(given: ValueReader, default: Kind | None, unsupported: Mapping[str, str]) -> Document | None:
+def _read(given: ValueReader, default: Kind | None) -> Document | None:
     entries = given.entries()
     if entries is None:
         return None
     kind = _kind(given, entries.get("kind"), default)
-    if kind is Kind.JOB:
-        return read_job(given, unsupported)
-    reader = _READERS.get(kind) if kind is not None else None
-    return None if reader is None else reader(given)
+    return None if kind is None else shape_of(SPECS[kind]).read(given)
 
 
 def _kind(document: ValueReader, given: ValueReader | None, default: Kind | None) -> Kind | None:

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from hetuflow_core.errors import Invalid, TooLarge
+from hetuflow_core.fields.nodes import CODE, Budget, Node, item_path, node_of
 from hetuflow_core.jobfile.formats.json_nodes import read_json
 from hetuflow_core.jobfile.formats.toml_nodes import read_toml
 from hetuflow_core.jobfile.formats.yaml_nodes import read_yaml
-from hetuflow_core.jobfile.nodes import CODE, Budget, Node, item_path, node_of
 
 LARGEST_FILE: Final = 1024 * 1024
 

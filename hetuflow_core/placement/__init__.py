@@ -36,6 +36,7 @@ from hetuflow_core.placement.label_matching import evicting_taint, holds, tolera
 from hetuflow_core.placement.requirements import (
     DEFAULT_POOL,
     MOST_MEMORY,
+    PLACEMENT,
     Affinity,
     AntiAffinity,
     Effect,
@@ -63,6 +64,7 @@ __all__ = [
     "FILTER_ENTRY_POINTS",
     "LONGEST_DELAY",
     "MOST_MEMORY",
+    "PLACEMENT",
     "SCORE_ENTRY_POINTS",
     "STANDARD_FILTERS",
     "STANDARD_SCORES",

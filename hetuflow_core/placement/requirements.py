@@ -7,19 +7,45 @@ decision must not change the digest: the order of lists, repeated conditions, va
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from hetuflow_core.durations import format_size, parse_size
+from hetuflow_core.durations import parse_size
+from hetuflow_core.fields import (
+    LABEL_KEY,
+    LABELS,
+    NAME_PATTERN,
+    SIZE,
+    WORDS,
+    AnyOf,
+    Check,
+    Key,
+    Section,
+    ValueReader,
+    Written,
+    matching,
+    number,
+    section,
+    several,
+    shape_of,
+    whole,
+)
+from hetuflow_core.fields.json_schema import absent, given, when
 
 # The pool of work that names none and of agents that name none.
 DEFAULT_POOL: Final = "default"
 # No machine has more; retries that double the memory each time stop here.
 MOST_MEMORY: Final = 1 << 50
+_MOST_CPU: Final = 100_000
+_MOST_GPU: Final = 10_000
+_MOST_WEIGHT: Final = 100
+_WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 C = TypeVar("C", "Expression", "Preference")
 E = TypeVar("E", "Expression", "Toleration")
@@ -50,65 +76,162 @@ class Effect(StrEnum):
     NO_EXECUTE = "NoExecute"
 
 
+Weight: TypeAlias = Annotated[
+    int, whole(1, _MOST_WEIGHT), Key("How much it counts.", missing="say what it is worth")
+]
+LabelName: TypeAlias = Annotated[
+    str,
+    matching(LABEL_KEY, "the name of a label", summary="name of a label"),
+    Key("Label of the agent.", missing="name a label"),
+]
+Comparison: TypeAlias = Annotated[
+    Operator,
+    Key("How the label is compared with `values`.", missing=f"use one of {', '.join(Operator)}"),
+]
+Values: TypeAlias = Annotated[
+    tuple[str, ...],
+    several(WORDS, tuple),
+    Key("What the label is compared with; `Gt` and `Lt` need one whole number.", written=Written.SET),
+]
+NeighbourJobs: TypeAlias = Annotated[
+    tuple[str, ...], several(WORDS, tuple), Key("Jobs of one of these names.", written=Written.SET)
+]
+NeighbourLabels: TypeAlias = Annotated[
+    dict[str, str], LABELS, Key("Jobs with all of these labels.", written=Written.SET)
+]
+
+
+def _refuse_values(expression: Expression | Preference, at: Section) -> None:
+    problem = _values_problem(expression.operator, expression.values)
+    if problem is not None:
+        at.refuse(problem)
+
+
+def _values_problem(operator: Operator, values: tuple[str, ...]) -> str | None:
+    if operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
+        return f"{operator} compares with nothing: remove values." if values else None
+    if operator in (Operator.IN, Operator.NOT_IN):
+        return None if values else f"{operator} needs at least one of values."
+    if len(values) != 1 or not _WHOLE.fullmatch(values[0]):
+        return f"{operator} needs one whole number in values."
+    return None
+
+
+_COMPARED: Final = Check(
+    _refuse_values,
+    when(
+        {"properties": {"operator": {"enum": ["In", "NotIn", "Gt", "Lt"]}}, "required": ["operator"]},
+        given("values"),
+    ),
+)
+_NAMED: Final = AnyOf(
+    ("jobs", "labels"),
+    "say which jobs are meant: by their names in jobs, by labels, or both.",
+    empty=False,
+)
+
+
 class Expression(msgspec.Struct, frozen=True, kw_only=True):
     """A condition on one label of an agent."""
 
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
+    RULES: ClassVar = (_COMPARED,)
+
+    key: LabelName
+    operator: Comparison
+    values: Values = ()
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
     """An expression that need not hold, and how much it is worth when it does."""
 
-    weight: int
-    key: str
-    operator: Operator
-    values: tuple[str, ...] = ()
+    RULES: ClassVar = (_COMPARED,)
+
+    weight: Weight
+    key: LabelName
+    operator: Comparison
+    values: Values = ()
 
 
 class Affinity(msgspec.Struct, frozen=True, kw_only=True):
-    required: tuple[Expression, ...] = ()
-    preferred: tuple[Preference, ...] = ()
+    required: Annotated[
+        tuple[Expression, ...],
+        several(section(Expression), tuple),
+        Key("Conditions that an agent must fulfil.", written=Written.SET),
+    ] = ()
+    preferred: Annotated[
+        tuple[Preference, ...],
+        several(section(Preference), tuple),
+        Key("Conditions by which one agent is preferred to another.", written=Written.SET),
+    ] = ()
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs of the same namespace: of one of these names, with all of these labels; empty asks nothing."""
 
-    jobs: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
+    RULES: ClassVar = (_NAMED,)
+
+    jobs: NeighbourJobs = ()
+    labels: NeighbourLabels = {}
 
 
 class UnlikedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
     """Neighbours that are put up with if need be, and how much it is worth to have none of them."""
 
-    weight: int
-    jobs: tuple[str, ...] = ()
-    labels: dict[str, str] = {}
+    RULES: ClassVar = (_NAMED,)
+
+    weight: Weight
+    jobs: NeighbourJobs = ()
+    labels: NeighbourLabels = {}
 
 
 class AntiAffinity(msgspec.Struct, frozen=True, kw_only=True):
     """What an agent should not be running when it takes this work."""
 
-    required: tuple[Neighbour, ...] = ()
-    preferred: tuple[UnlikedNeighbour, ...] = ()
+    required: Annotated[
+        tuple[Neighbour, ...],
+        several(section(Neighbour), tuple),
+        Key("Jobs that must not run on the agent at the same time.", written=Written.SET),
+    ] = ()
+    preferred: Annotated[
+        tuple[UnlikedNeighbour, ...],
+        several(section(UnlikedNeighbour), tuple),
+        Key("Jobs that should not run on the agent at the same time.", written=Written.SET),
+    ] = ()
+
+
+def _refuse_idle_parts(toleration: Toleration, at: Section) -> None:
+    if toleration.operator is TolerationOperator.EXISTS and toleration.value:
+        at.refuse("Exists compares with nothing: remove value.")
+    if toleration.operator is TolerationOperator.EQUAL and "key" not in at.present:
+        at.refuse("Equal needs a key: name one, or use the operator Exists.")
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True):
     """Taints this work puts up with; no key means every key, no effect means every effect."""
 
-    key: str | None = None
-    operator: TolerationOperator = TolerationOperator.EQUAL
-    value: str = ""
-    effect: Effect | None = None
+    RULES: ClassVar = (Check(_refuse_idle_parts, when(absent("key"), given("operator"))),)
+
+    key: Annotated[
+        str | None,
+        matching(LABEL_KEY, "the name of a taint", summary="name of a taint"),
+        Key("Taint that is tolerated.", written=Written.SET, default_doc="every taint"),
+    ] = None
+    operator: Annotated[
+        TolerationOperator, Key("`Equal` compares the value of the taint, `Exists` does not.")
+    ] = TolerationOperator.EQUAL
+    value: Annotated[str, WORDS, Key("Value of the taint.", written=Written.SET)] = ""
+    effect: Annotated[
+        Effect | None,
+        Key("Effect of the taint.", written=Written.SET, default_doc="every effect"),
+    ] = None
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
     """What one instance takes from an agent's stock; zero takes nothing."""
 
-    cpu: float = 0
-    memory: int = 0  # bytes
-    gpu: int = 0
+    cpu: Annotated[float, number(0, _MOST_CPU), Key("CPU cores.", written=Written.SET)] = 0
+    memory: Annotated[int, SIZE, Key("Memory.", written=Written.SET)] = 0  # bytes
+    gpu: Annotated[int, whole(0, _MOST_GPU), Key("GPUs.", written=Written.SET)] = 0
 
 
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,12 +241,30 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     anti-affinity is no part of them: like resources it is looked at whenever work is dealt.
     """
 
-    labels: dict[str, str] = {}
-    affinity: Affinity = Affinity()
-    anti_affinity: AntiAffinity = AntiAffinity()
-    tolerations: tuple[Toleration, ...] = ()
-    resources: Resources = Resources()
-    pool: str | None = None
+    DEFINITION: ClassVar = "placement"
+
+    labels: Annotated[
+        dict[str, str], LABELS, Key("Labels that an agent must have.", written=Written.SET)
+    ] = {}
+    affinity: Annotated[Affinity, Key("Conditions on the labels of an agent.", written=Written.SET)] = (
+        Affinity()
+    )
+    anti_affinity: Annotated[
+        AntiAffinity, Key("Jobs that should not run on the same agent.", written=Written.SET)
+    ] = AntiAffinity()
+    tolerations: Annotated[
+        tuple[Toleration, ...],
+        several(section(Toleration), tuple),
+        Key("Taints of agents that do not keep the work away.", written=Written.SET),
+    ] = ()
+    resources: Annotated[
+        Resources, Key("What an instance takes from the stock of its agent.", written=Written.SET)
+    ] = Resources()
+    pool: Annotated[
+        str | None,
+        matching(NAME_PATTERN, "the name of a pool", summary="name"),
+        Key("Pool of agents.", written=Written.SET, default_doc=f"`{DEFAULT_POOL}`"),
+    ] = None
     # What the agent must have besides, taken from the job's `run`; not a key of the job file's `placement`.
     executor: str | None = None
     user: str | None = None
@@ -152,38 +293,19 @@ def normalised(requirements: Requirements) -> Requirements:
 
 def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
     """The requirements as a job file writes them, normalised, without whatever is the default."""
-    normal = normalised(requirements)
-    resources = normal.resources
-    return _without_empty(
-        {
-            "labels": normal.labels,
-            "affinity": _without_empty(
-                {
-                    "required": [_condition(e) for e in normal.affinity.required],
-                    "preferred": [{"weight": p.weight, **_condition(p)} for p in normal.affinity.preferred],
-                }
-            ),
-            "anti_affinity": _without_empty(
-                {
-                    "required": [_neighbour(one) for one in normal.anti_affinity.required],
-                    "preferred": [
-                        {"weight": one.weight, **_neighbour(one)} for one in normal.anti_affinity.preferred
-                    ],
-                }
-            ),
-            "tolerations": [_toleration(toleration) for toleration in normal.tolerations],
-            "resources": _without_empty(
-                {
-                    "cpu": int(resources.cpu) if resources.cpu == int(resources.cpu) else resources.cpu,
-                    "memory": format_size(resources.memory) if resources.memory else None,
-                    "gpu": resources.gpu,
-                }
-            ),
-            "pool": normal.pool,
-            "executor": normal.executor,
-            "user": normal.user,
-        }
-    )
+    besides = {"executor": requirements.executor, "user": requirements.user}
+    return {
+        **shape_of(Requirements).write(normalised(requirements)),
+        **{key: value for key, value in besides.items() if value},
+    }
+
+
+def _read(given: ValueReader) -> Requirements | None:
+    requirements = shape_of(Requirements).read(given)
+    return None if requirements is None else normalised(requirements)
+
+
+PLACEMENT: Final = replace(section(Requirements), read=_read, write=canonical_requirements)
 
 
 def requirements_from(document: Mapping[str, Any]) -> Requirements:
@@ -235,27 +357,3 @@ def _normalised_neighbour(one: U) -> U:
 
 def _distinct(conditions: Iterable[E]) -> tuple[E, ...]:
     return tuple(sorted(set(conditions), key=msgspec.json.encode))
-
-
-def _condition(condition: Expression | Preference) -> dict[str, Any]:
-    return _without_empty(
-        {"key": condition.key, "operator": condition.operator.value, "values": list(condition.values)}
-    )
-
-
-def _neighbour(one: Neighbour | UnlikedNeighbour) -> dict[str, Any]:
-    return _without_empty({"jobs": list(one.jobs), "labels": one.labels})
-
-
-def _toleration(toleration: Toleration) -> dict[str, Any]:
-    return {"operator": toleration.operator.value} | _without_empty(
-        {
-            "key": toleration.key,
-            "value": toleration.value,
-            "effect": toleration.effect and toleration.effect.value,
-        }
-    )
-
-
-def _without_empty(mapping: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in mapping.items() if value}

@@ -14,12 +14,12 @@ from hetuflow_core.retry.decision import (
     decide,
     longest_delay,
 )
+from hetuflow_core.retry.forms import EXIT_CODE, RETRYABLE
+from hetuflow_core.retry.memory_change import MemoryChange
 from hetuflow_core.retry.output_pattern import LONGEST_TEXT, check_pattern, found_in
 from hetuflow_core.retry.policy import (
-    RETRYABLE,
     Backoff,
     InstanceOutcome,
-    MemoryChange,
     Reaction,
     RetryChange,
     RetryPolicy,
@@ -28,6 +28,7 @@ from hetuflow_core.retry.policy import (
 )
 
 __all__ = [
+    "EXIT_CODE",
     "LONGEST_TEXT",
     "LOSSES_TO_QUARANTINE",
     "RETRYABLE",

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from hetuflow_core.retry.policy import RETRYABLE, Backoff, InstanceOutcome, RetryChange, RetryPolicy, Rule
+from hetuflow_core.retry.forms import RETRYABLE
+from hetuflow_core.retry.policy import Backoff, InstanceOutcome, RetryChange, RetryPolicy, Rule
 from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
 
 LOSSES_TO_QUARANTINE: Final = 3

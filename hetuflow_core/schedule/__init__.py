@@ -1,23 +1,17 @@
 """Schedules: what they say (`ScheduleSpec`), when they fire (`occurrences`), what comes (`upcoming`)."""
 
+from hetuflow_core.schedule.blackouts import AnyBlackout, Blackout, DailyBlackout
+from hetuflow_core.schedule.clock_changes import Dst, Fold, Gap
 from hetuflow_core.schedule.cron_syntax import CronExpression, parse_cron
 from hetuflow_core.schedule.jitter import jittered
+from hetuflow_core.schedule.misfires import DEFAULT_MISFIRE_CAP, Misfire, MisfirePolicy
 from hetuflow_core.schedule.occurrences import cron_occurrences, occurrences
 from hetuflow_core.schedule.spec import (
-    DEFAULT_MISFIRE_CAP,
     DEFAULT_MISFIRE_GRACE,
     DEFAULT_TIMEZONE,
     AfterEnd,
     AfterSpec,
-    AnyBlackout,
-    Blackout,
     CalendarUse,
-    DailyBlackout,
-    Dst,
-    Fold,
-    Gap,
-    Misfire,
-    MisfirePolicy,
     Overlap,
     ScheduleSpec,
 )

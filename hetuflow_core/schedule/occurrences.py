@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from itertools import islice
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from hetuflow_core.schedule.clock_changes import Dst, Fold, Gap
 from hetuflow_core.schedule.cron_syntax import CronExpression, parse_cron
-from hetuflow_core.schedule.spec import Dst, Fold, Gap, ScheduleSpec
 from hetuflow_core.schedule.wall_clock import matching_days, wall_times
 from hetuflow_core.schedule.zones import LAST_YEAR, ClockChange, changes, stretches
+
+if TYPE_CHECKING:  # schedules check with this module that they can fire
+    from hetuflow_core.schedule.spec import ScheduleSpec
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -18,7 +18,8 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
-from hetuflow_core.schedule.spec import Misfire, MisfirePolicy, ScheduleSpec
+from hetuflow_core.schedule.misfires import Misfire, MisfirePolicy
+from hetuflow_core.schedule.spec import ScheduleSpec
 
 _MOMENT: Final = timedelta(microseconds=1)
 # Misfires are looked for from the latest backwards, in spans of this length and twice, four times … that.

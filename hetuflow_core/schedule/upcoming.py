@@ -9,9 +9,10 @@ from enum import StrEnum
 from uuid import UUID
 
 from hetuflow_core.calendar import WEEKDAYS, DaySet
+from hetuflow_core.schedule.blackouts import AnyBlackout, Blackout, DailyBlackout
 from hetuflow_core.schedule.jitter import jittered
 from hetuflow_core.schedule.occurrences import unended_occurrences
-from hetuflow_core.schedule.spec import AnyBlackout, Blackout, DailyBlackout, ScheduleSpec
+from hetuflow_core.schedule.spec import ScheduleSpec
 from hetuflow_core.schedule.zones import zone
 
 _DAY = timedelta(days=1)

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from hetuflow_core.errors import Conflict, Fault, Invalid
+from hetuflow_core.fields import LABEL_KEY
 from hetuflow_core.jobfile import Document, Kind, NamespaceSpec
-from hetuflow_core.jobfile.value_reader import LABEL_KEY
 from hetuflow_core.resources.apply import (
     AppliedDocument,
     AppliedSchedule,

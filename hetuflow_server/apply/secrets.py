@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import Document, JobSpec, SecretSpec
-from hetuflow_core.jobfile.documents import Run
+from hetuflow_core.jobfile.run import Run
 from hetuflow_core.resources.apply import AppliedDocument
 from hetuflow_server.identity import access_store
 from hetuflow_server.postgres.database import Connection

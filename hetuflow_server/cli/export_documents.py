@@ -10,7 +10,7 @@ from hetuflow_core.client import Hetuflow
 from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Denied
 from hetuflow_core.jobfile import Kind, LimitSpec, NamespaceSpec, WebhookSpec, to_document
-from hetuflow_core.jobfile.writers.shortening import shortened_document
+from hetuflow_core.jobfile.shortening import shortened_document
 from hetuflow_core.resources.jobs import Job
 from hetuflow_core.resources.limits import Limit
 from hetuflow_core.resources.namespaces import Namespace

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from uuid import UUID
 
-from hetuflow_core.daemon import SlotState, show
+from hetuflow_core.daemon import MOST_REPLICAS, SlotState, show
 from hetuflow_core.errors import Conflict, Invalid, NotFound
-from hetuflow_core.jobfile.readers.daemons import MOST_REPLICAS
 from hetuflow_core.resources.daemons import Daemon, DaemonDetail, DaemonRun, DaemonSlot
 from hetuflow_core.resources.schedules import Schedule
 from hetuflow_core.runtime.clock import Clock

@@ -13,9 +13,8 @@ import msgspec
 import structlog
 
 from hetuflow_core.errors import Invalid, TooLarge
-from hetuflow_core.events import EventSpec, Wanted, patterns_of
+from hetuflow_core.events import EXPRESSION_NAMES, EventSpec, Wanted, patterns_of
 from hetuflow_core.expressions import Values, calculation, condition
-from hetuflow_core.jobfile.readers.events import EXPRESSION_NAMES
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.events.matching_store import TakenEvent, WaitingSchedule
 from hetuflow_server.schedules.stored_specs import StoredSpecs

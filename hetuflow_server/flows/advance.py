@@ -14,7 +14,7 @@ from uuid import UUID
 from hetuflow_core.errors import HetuflowError
 from hetuflow_core.expressions import Values, condition
 from hetuflow_core.flow import Missing, NodeState, Step, advance, first_step, may_start, outcome
-from hetuflow_core.jobfile.readers.flow_references import CONDITION_NAMES, references_of_condition
+from hetuflow_core.jobfile.flow_references import CONDITION_NAMES, references_of_condition
 from hetuflow_core.states import FlowNodeStatus, FlowRunStatus, TaskStatus
 from hetuflow_server.cluster.hints import Topic, flow_topic
 from hetuflow_server.flows import store, transitions

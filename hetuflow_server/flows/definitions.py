@@ -14,7 +14,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.flow import FanOut, Graph, fleet_spread
 from hetuflow_core.flow.fan_out import ItemShare
 from hetuflow_core.jobfile import FlowNode, FlowSpec
-from hetuflow_core.jobfile.readers.flow_references import references_of, references_of_condition
+from hetuflow_core.jobfile.flow_references import references_of, references_of_condition
 from hetuflow_server.flows.store import LockedRun
 from hetuflow_server.jobs.versions import JobVersion, JobVersions
 from hetuflow_server.postgres.database import Connection

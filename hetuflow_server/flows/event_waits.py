@@ -9,8 +9,8 @@ from uuid import UUID
 import msgspec
 
 from hetuflow_core.errors import HetuflowError
+from hetuflow_core.events import EXPRESSION_NAMES
 from hetuflow_core.expressions import Values, condition
-from hetuflow_core.jobfile.readers.events import EXPRESSION_NAMES
 from hetuflow_core.states import FlowNodeStatus
 from hetuflow_server.events.matching import described
 from hetuflow_server.events.matching_store import TakenEvent

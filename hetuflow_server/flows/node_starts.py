@@ -15,7 +15,7 @@ from hetuflow_core.durations import parse_duration
 from hetuflow_core.errors import Invalid
 from hetuflow_core.flow import ItemCounts, may_start, outcome
 from hetuflow_core.jobfile import FlowNode
-from hetuflow_core.jobfile.readers.flows import MOST_ITEMS
+from hetuflow_core.jobfile.flow_nodes import MOST_ITEMS
 from hetuflow_core.states import FlowNodeStatus, HeldReason
 from hetuflow_core.templates.rendering import render, render_value
 from hetuflow_server.cluster.hints import Topic, backlog_topic, flow_topic, namespace_topic

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core import ids
-from hetuflow_core.jobfile.readers.flow_references import OUTPUT
+from hetuflow_core.jobfile.flow_references import OUTPUT
 from hetuflow_server.flows import store
 from hetuflow_server.flows.definitions import FlowDefinition
 from hetuflow_server.flows.store import LockedRun

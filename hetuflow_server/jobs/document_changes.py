@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hetuflow_core.jobfile.nodes import key_path
+from hetuflow_core.fields.nodes import key_path
 from hetuflow_core.resources.apply import FieldChange
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from hetuflow_core.jobfile.documents import DEFAULT_LEASE
+from hetuflow_core.jobfile.leases import DEFAULT_LEASE
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 

@@ -15,7 +15,8 @@ from hetuflow_core import messages as m
 from hetuflow_core.errors import Invalid
 from hetuflow_core.ids import EPOCH
 from hetuflow_core.jobfile import JobSpec, from_document
-from hetuflow_core.jobfile.documents import DEFAULT_SHELL, InputSpec, Run
+from hetuflow_core.jobfile.artifacts import InputSpec
+from hetuflow_core.jobfile.run import DEFAULT_SHELL, Run
 from hetuflow_core.limits import key_scope
 from hetuflow_core.retry import RetryPolicy
 from hetuflow_core.states import HeldReason
@@ -120,7 +121,7 @@ class JobVersion:
             command=[render(word, context) for word in run.command] if run.command else None,
             script=run.script,
             shell=run.shell or DEFAULT_SHELL,
-            env={name: render(value, context) for name, value in run.env.items()} | _shard(run, seen),
+            env={name: render(value, context) for name, value in run.plain_env.items()} | _shard(run, seen),
             workdir=run.workdir,
             user=run.user,
             executor=run.required_executor,
@@ -186,8 +187,7 @@ def _options(run: Run, params: Mapping[str, Any], context: Mapping[str, Any]) ->
     """Return what an executor other than `command` is told, rendered."""
     told: dict[str, Any] = {}
     if run.http is not None:
-        said = msgspec.to_builtins(run.http)
-        del said["secret_headers"]
+        said = msgspec.to_builtins(run.http) | {"headers": run.http.plain_headers}
         told = render_value(said, context)
     elif run.python is not None:
         # Params are values already: what looks like a template in them is none.

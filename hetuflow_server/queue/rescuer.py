@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from hetuflow_core.jobfile.readers.work import SHORTEST_LEASE
+from hetuflow_core.jobfile.leases import SHORTEST_LEASE
 from hetuflow_core.states import InstanceStatus
 from hetuflow_server.cluster.hints import Hints
 from hetuflow_server.cluster.ownership import Ownership

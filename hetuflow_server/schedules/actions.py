@@ -9,9 +9,8 @@ from typing import Any
 from uuid import UUID
 
 from hetuflow_core.errors import Conflict, NotFound
+from hetuflow_core.fields import shape_of
 from hetuflow_core.jobfile import schedule_document, schedule_from_document
-from hetuflow_core.jobfile.readers.daemons import BESIDE_DAEMON
-from hetuflow_core.jobfile.readers.events import BESIDE_EVENT
 from hetuflow_core.resources.schedules import Schedule
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_server.http.entity_tags import refuse_stale
@@ -183,14 +182,14 @@ _OF_TRIGGERS = {
 
 def _merged(document: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """A JSON merge patch. Another trigger takes the place of the one there was, with what belongs to that."""
-    kept = dict(document)
+    kept, allowed = dict(document), shape_of(ScheduleSpec).beside
     new = next((key for key in _TRIGGERS if changes.get(key) is not None), None)
     old = next((key for key in _TRIGGERS if kept.get(key) is not None), None)
     if new is not None and new != old:
         if {"daemon", "flow"} & {new, old}:
-            kept = {key: value for key, value in kept.items() if key in BESIDE_DAEMON}
+            kept = {key: value for key, value in kept.items() if key in allowed("daemon")}
         if "event" in {new, old}:
-            kept = {key: value for key, value in kept.items() if key in BESIDE_EVENT}
+            kept = {key: value for key, value in kept.items() if key in allowed("event")}
         for key in (*_TRIGGERS, *({"dst", "start_at", "end_at", "max_count"} - {*_OF_TRIGGERS.get(new, ())})):
             kept.pop(key, None)
     for key, value in changes.items():

@@ -18,7 +18,7 @@ from uuid import UUID
 from hetuflow_core import ids
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import schedule_document, schedule_from_document
-from hetuflow_core.jobfile.readers.jobs import FLOWS_END
+from hetuflow_core.jobfile.job_rules import FLOWS_END
 from hetuflow_core.resources.apply import AppliedSchedule, ApplyAction
 from hetuflow_core.schedule import ScheduleSpec
 from hetuflow_core.schedule.planning import first_fire

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.nodes import (
+from hetuflow_core.fields.nodes import (
     CODE,
     DEEPEST,
     MOST_DIGITS,

@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import date, datetime, time
 from typing import Any, Final, TypeAlias
 
+from hetuflow_core.fields.nodes import Budget, Node, Position, WrittenNumber, node_of
 from hetuflow_core.jobfile.formats.json_nodes import Places, unreadable
-from hetuflow_core.jobfile.nodes import Budget, Node, Position, WrittenNumber, node_of
 
 Path: TypeAlias = "tuple[str | int, ...]"
 

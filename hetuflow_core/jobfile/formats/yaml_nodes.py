@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 
 from hetuflow_core.errors import Fault, Invalid
-from hetuflow_core.jobfile.nodes import (
+from hetuflow_core.fields.nodes import (
     CODE,
     DEEPEST,
     MOST_DIGITS,

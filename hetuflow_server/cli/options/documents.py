@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid, NotFound
+from hetuflow_core.fields.nodes import Node, field_name
 from hetuflow_core.jobfile import (
     Document,
     Kind,
@@ -19,7 +20,6 @@ from hetuflow_core.jobfile import (
     parse_documents,
     to_document,
 )
-from hetuflow_core.jobfile.nodes import Node, field_name
 from hetuflow_core.jobfile.parsing import SUFFIXES
 from hetuflow_server.cli.options.secret_sources import with_value
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 import httpx
+import msgspec
 import pytest
 
 from hetuflow_agent.executors.environment import task_environment
@@ -22,14 +23,14 @@ from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_agent.keeper.cgroups import SUBGROUP
 from hetuflow_agent.settings import HostSettings
 from hetuflow_core import messages as m
+from hetuflow_core.fields import shape_of
 from hetuflow_core.flow import OnFailure, TriggerRule
-from hetuflow_core.jobfile import JobSpec, Kind, load_documents, parse_documents
-from hetuflow_core.jobfile.readers.artifacts import ARTIFACT_KEYS
-from hetuflow_core.jobfile.readers.flows import FLEET_KEYS, MAP_KEYS, NODE_KEYS
-from hetuflow_core.jobfile.readers.jobs import JOB_KEYS
-from hetuflow_core.jobfile.readers.retry import CONDITION_KEYS, REACTION_KEYS, RETRY_KEYS
-from hetuflow_core.jobfile.readers.run import HTTP_KEYS, PYTHON_KEYS, RUN_KEYS
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS, UNSUPPORTED_KINDS
+from hetuflow_core.jobfile import FlowNode, JobSpec, Kind, Run, load_documents, parse_documents
+from hetuflow_core.jobfile.artifacts import ArtifactSpec
+from hetuflow_core.jobfile.flow_nodes import Fleet, MapOver
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.run import HttpCall, PythonCall
+from hetuflow_core.retry import Reaction, RetryPolicy, RuleCondition
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.main import COMMANDS
 from hetuflow_server.settings import HttpSettings
@@ -105,53 +106,45 @@ def test_the_flows_of_the_page_can_be_applied() -> None:
 
 
 @pytest.mark.parametrize(
-    ("heading", "keys", "prefix"),
+    ("heading", "keys"),
     [
-        ("A node", NODE_KEYS, "flow.nodes."),
-        ("When a node starts", TriggerRule, ""),
-        ("When a node fails", OnFailure, ""),
-        ("Maps", MAP_KEYS, ""),
-        ("Fleets", FLEET_KEYS, ""),
+        ("A node", shape_of(FlowNode).keys),
+        ("When a node starts", TriggerRule),
+        ("When a node fails", OnFailure),
+        ("Maps", shape_of(MapOver).keys),
+        ("Fleets", shape_of(Fleet).keys),
     ],
 )
-def test_the_keys_of_flows_are_those_of_the_code(heading: str, keys: Iterable[str], prefix: str) -> None:
-    supported = {str(key) for key in keys if f"{prefix}{key}" not in UNSUPPORTED_KEYS}
+def test_the_keys_of_flows_are_those_of_the_code(heading: str, keys: Iterable[str]) -> None:
     told = {key for key in first_column(section(page("guide/flows.md"), heading)) if "." not in key}
-    assert told == supported
+    assert told == set(keys)
 
 
 @pytest.mark.parametrize(
-    ("heading", "keys", "prefix"),
+    ("heading", "struct"),
     [
-        ("A job", JOB_KEYS, ""),
-        ("`run`", RUN_KEYS, "run."),
-        ("`artifacts`", ARTIFACT_KEYS, "run.artifacts."),
-        ("`python`", PYTHON_KEYS, "run.python."),
-        ("`http`", HTTP_KEYS, "run.http."),
-        ("`retry`", RETRY_KEYS, "retry."),
-        ("`when`", CONDITION_KEYS, "retry.rules.when."),
-        ("`then`", REACTION_KEYS, "retry.rules.then."),
+        ("A job", JobSpec),
+        ("`run`", Run),
+        ("`artifacts`", ArtifactSpec),
+        ("`python`", PythonCall),
+        ("`http`", HttpCall),
+        ("`retry`", RetryPolicy),
+        ("`when`", RuleCondition),
+        ("`then`", Reaction),
     ],
 )
-def test_the_keys_of_job_files_are_those_of_the_code(heading: str, keys: Iterable[str], prefix: str) -> None:
-    supported = {str(key) for key in keys if f"{prefix}{key}" not in UNSUPPORTED_KEYS}
-    assert first_column(section(page("guide/jobs.md"), heading)) == supported
+def test_the_keys_of_job_files_are_those_of_the_code(heading: str, struct: type[msgspec.Struct]) -> None:
+    keys = {name for name, field in shape_of(struct).keys.items() if not field.key.refused}
+    kind = {"kind"} if struct is JobSpec else set()
+    assert first_column(section(page("guide/jobs.md"), heading)) == keys | kind
 
 
 def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
     refused = section(page("guide/jobs.md"), "Refused for now")
     lines = [line.split("|") for line in refused.splitlines() if line.startswith("| ")]
     rows = {cells[1].strip(): set(re.findall(r"`(\w+)`", cells[2])) for cells in lines}
-    prefixes = {
-        "job": "",
-        "`placement`": "placement.",
-        "`when`": "retry.rules.when.",
-        "`then`": "retry.rules.then.",
-        "`schedules`": "schedules.",
-    }
-    assert {
-        prefixes[where] + key for where in prefixes for key in rows.get(where, ())
-    } == UNSUPPORTED_KEYS.keys()
+    keys = {name for name, field in shape_of(JobSpec).keys.items() if field.key.refused}
+    assert rows["job"] == keys
     assert rows["kinds of documents"] == {kind.value for kind in UNSUPPORTED_KINDS}
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, settings
 
+from hetuflow_core.fields.nodes import plain
 from hetuflow_core.jobfile import JobSpec, load_documents, parse_documents, raw_documents, write_yaml
-from hetuflow_core.jobfile.nodes import plain
 from hetuflow_core.resources.apply import ApplyAction
 from hetuflow_server.app.schedule_edits import schedule_edits
 from hetuflow_server.cli.export_documents import calendar_of, job_of, limit_of

@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from hetuflow_core.errors import NotFound
-from hetuflow_core.jobfile.documents import DEFAULT_LEASE
+from hetuflow_core.jobfile.leases import DEFAULT_LEASE
 from hetuflow_core.resources.events import EventRequest
 from hetuflow_core.resources.namespaces import NamespaceChange
 from hetuflow_core.states import InstanceStatus

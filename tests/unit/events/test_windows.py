@@ -104,7 +104,7 @@ def test_debounce_starts_once_for_each_burst(
     times: list[float], quiet: int, at_most: int | None, late: float
 ) -> None:
     spec = EventSpec(
-        wanted=(E,),
+        name="e",
         debounce=Debounce(
             quiet=timedelta(seconds=quiet),
             at_most=None if at_most is None else timedelta(seconds=at_most),
@@ -124,7 +124,7 @@ def test_debounce_starts_once_for_each_burst(
 def test_throttle_lets_no_more_through_in_a_time_that_begins_with_the_first(
     times: list[float], most: int, per: int
 ) -> None:
-    spec = EventSpec(wanted=(E,), throttle=Throttle(max=most, per=timedelta(seconds=per)))
+    spec = EventSpec(name="e", throttle=Throttle(max=most, per=timedelta(seconds=per)))
     run = Simulation(spec).run([(time, 0) for time in times], until=1_000)
     started = [when for when, _ in run.started]
     assert len(started) + run.outcomes.count(EventOutcome.THROTTLED) == len(times)
@@ -147,7 +147,7 @@ def test_all_of_uses_each_event_once_and_none_that_is_too_old(
     arrivals: list[tuple[float, int]], within: int
 ) -> None:
     arrivals = sorted(arrivals, key=lambda one: one[0])
-    spec = EventSpec(wanted=(E, F, Wanted(name="g")), within=timedelta(seconds=within))
+    spec = EventSpec(all_of=(E, F, Wanted(name="g")), within=timedelta(seconds=within))
     run = Simulation(spec).run(arrivals, until=1_000)
     expected: list[tuple[int, ...]] = []
     latest: dict[int, int] = {}
@@ -164,7 +164,7 @@ def test_all_of_uses_each_event_once_and_none_that_is_too_old(
 
 
 def test_one_event_may_fill_several_places() -> None:
-    spec = EventSpec(wanted=(E, Wanted(name="*")), within=timedelta(seconds=1))
+    spec = EventSpec(all_of=(E, Wanted(name="*")), within=timedelta(seconds=1))
     decision = decide(spec, None, Arrival(UUID(int=1), frozenset({0, 1}), False, START, UUID(int=9)))
     assert decision.starts == (UUID(int=1), UUID(int=1))
 
@@ -178,7 +178,7 @@ def test_absence_starts_for_what_was_not_answered_in_time(
     arrivals: list[tuple[float, int | None]], within: int, late: float
 ) -> None:
     arrivals = sorted(arrivals, key=lambda one: one[0])
-    spec = EventSpec(wanted=(E,), absence=Absence(wanted=F, within=timedelta(seconds=within)))
+    spec = EventSpec(name="e", absence=Absence(name="f", within=timedelta(seconds=within)))
     run = Simulation(spec, timedelta(seconds=late)).run(arrivals, until=1_000)
     expected: list[tuple[int, ...]] = []
     since: tuple[float, int] | None = None
@@ -194,7 +194,7 @@ def test_absence_starts_for_what_was_not_answered_in_time(
 
 @given(seconds(), st.integers(1, 30))
 def test_silence_starts_once_for_each_gap(times: list[float], within: int) -> None:
-    spec = EventSpec(absence=Absence(wanted=E, within=timedelta(seconds=within)))
+    spec = EventSpec(absence=Absence(name="e", within=timedelta(seconds=within)))
     watch = first_watch(spec, UUID(int=500), START)
     run = Simulation(spec, window=watch).run([(time, None) for time in times], until=1_000)
     # As instants: the difference of two fractions may be a little less than it should be.
@@ -205,15 +205,15 @@ def test_silence_starts_once_for_each_gap(times: list[float], within: int) -> No
 
 
 def test_only_what_guards_silence_is_watched_from_the_beginning() -> None:
-    spec = EventSpec(wanted=(E,), absence=Absence(wanted=F, within=timedelta(seconds=1)))
+    spec = EventSpec(name="e", absence=Absence(name="f", within=timedelta(seconds=1)))
     assert first_watch(spec, UUID(int=1), START) is None
-    assert first_watch(EventSpec(wanted=(E,)), UUID(int=1), START) is None
-    keyed = EventSpec(absence=Absence(wanted=F, within=timedelta(seconds=1)), key="payload.x")
+    assert first_watch(EventSpec(name="e"), UUID(int=1), START) is None
+    keyed = EventSpec(absence=Absence(name="f", within=timedelta(seconds=1)), key="payload.x")
     assert first_watch(keyed, UUID(int=1), START) is None
 
 
 def test_a_deadline_that_has_not_come_changes_nothing() -> None:
-    spec = EventSpec(wanted=(E,), debounce=Debounce(quiet=timedelta(seconds=1)))
+    spec = EventSpec(name="e", debounce=Debounce(quiet=timedelta(seconds=1)))
     window = Window(UUID(int=1), START, START + timedelta(seconds=1))
     assert at_deadline(spec, window, START) == (window, False)
 

@@ -151,7 +151,7 @@ namespaces = st.fixed_dictionaries(
 
 
 def read(document: dict[str, Any]) -> Document:
-    (spec,) = load_documents(raw_documents([document]), unsupported={})
+    (spec,) = load_documents(raw_documents([document]))
     return spec
 
 
@@ -174,7 +174,7 @@ def test_a_spec_survives_being_written_to_a_file(document: dict[str, Any]) -> No
         (json.dumps(to_document(spec)), "json"),
     ):
         raw = parse_documents(text, format_, "jobs")  # type: ignore[arg-type] # one of the two literals above
-        assert load_documents(raw, unsupported={}) == [spec]
+        assert load_documents(raw) == [spec]
 
 
 @settings(deadline=None)

@@ -30,17 +30,17 @@ SECOND = timedelta(seconds=1)
 
 
 def read(daemon: Any, **beside: Any) -> DaemonSpec:
-    spec = schedule_from_document({"name": "up", "daemon": daemon, **beside}, unsupported={})
+    spec = schedule_from_document({"name": "up", "daemon": daemon, **beside})
     assert spec.kind is ScheduleKind.DAEMON
     assert not spec.timed
-    assert schedule_from_document(schedule_document(spec), unsupported={}) == spec
+    assert schedule_from_document(schedule_document(spec)) == spec
     assert spec.daemon is not None
     return spec.daemon
 
 
 def faults(daemon: Any, **beside: Any) -> dict[str, str]:
     with pytest.raises(Invalid) as refused:
-        schedule_from_document({"name": "up", "daemon": daemon, **beside}, unsupported={})
+        schedule_from_document({"name": "up", "daemon": daemon, **beside})
     return {fault.field: fault.message for fault in refused.value.faults}
 
 
@@ -170,7 +170,7 @@ def test_a_flow_is_no_daemon() -> None:
     flow = {"nodes": [{"name": "a", "run": {"command": ["true"]}}]}
     document = {"kind": "job", "name": "x", "flow": flow, "schedules": [{"name": "up", "daemon": {}}]}
     with pytest.raises(Invalid) as refused:
-        load_documents([raw_document(document, "")], unsupported={})
+        load_documents([raw_document(document, "")])
     (fault,) = refused.value.faults
     assert fault.field == "schedules"
     assert "nothing can keep it running" in fault.message

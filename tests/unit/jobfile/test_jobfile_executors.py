@@ -16,7 +16,7 @@ from hetuflow_core.jobfile import (
     raw_documents,
     to_document,
 )
-from hetuflow_core.jobfile.documents import HttpCall, OtherCall, PythonCall
+from hetuflow_core.jobfile.run import HttpCall, OtherCall, PythonCall
 
 
 def job(run: dict[str, Any], **keys: Any) -> dict[str, Any]:

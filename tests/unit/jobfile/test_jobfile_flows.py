@@ -9,8 +9,7 @@ import pytest
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.flow import ItemShare, OnFailure, TriggerRule
-from hetuflow_core.jobfile import JobSpec, canonical, load_documents, parse_documents, raw_document
-from hetuflow_core.jobfile.documents import FlowSpec
+from hetuflow_core.jobfile import FlowSpec, JobSpec, canonical, load_documents, parse_documents, raw_document
 
 FLOW = """
 kind: job
@@ -38,7 +37,7 @@ flow:
 
 
 def read(text: str) -> JobSpec:
-    (spec,) = load_documents(parse_documents(text, None, "f.yaml"), unsupported={})
+    (spec,) = load_documents(parse_documents(text, None, "f.yaml"))
     assert isinstance(spec, JobSpec)
     return spec
 
@@ -81,7 +80,7 @@ def test_a_flow_is_read_as_it_is_written() -> None:
 def test_a_flow_reads_back_as_it_was() -> None:
     spec = read(FLOW)
     document = json.loads(canonical(spec))
-    assert load_documents([raw_document(document, "")], unsupported={}) == [spec]
+    assert load_documents([raw_document(document, "")]) == [spec]
     # A flow as a whole runs nowhere.
     assert not {"run", "lease", "retry", "placement"} & document.keys()
 

@@ -11,7 +11,7 @@ from hetuflow_core.jobfile import LimitSpec, digest, load_documents, raw_documen
 
 
 def load(*documents: dict[str, Any]) -> list[Any]:
-    return load_documents(raw_documents(documents), unsupported={})
+    return load_documents(raw_documents(documents))
 
 
 def faults(*documents: dict[str, Any]) -> list[str]:

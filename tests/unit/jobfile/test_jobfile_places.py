@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.errors import Invalid
+from hetuflow_core.fields.nodes import Node, plain
 from hetuflow_core.jobfile import Format, load_documents, parse_documents
-from hetuflow_core.jobfile.nodes import Node, plain
 from tests.support.job_documents import FULL
 from tests.unit.jobfile.test_jobfile_canonical import json_values
 

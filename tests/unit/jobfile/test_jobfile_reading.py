@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.errors import Invalid, TooLarge
+from hetuflow_core.fields.nodes import plain
 from hetuflow_core.jobfile import (
     Format,
     RawDocument,
@@ -18,7 +19,6 @@ from hetuflow_core.jobfile import (
     raw_documents,
     write_yaml,
 )
-from hetuflow_core.jobfile.nodes import plain
 
 json_values = st.recursive(
     st.none()

@@ -45,13 +45,13 @@ def job(rules: list[Any], **retry: Any) -> dict[str, Any]:
 
 
 def read(document: dict[str, Any]) -> JobSpec:
-    (spec,) = load_documents(raw_documents([document], path=""), unsupported={})
+    (spec,) = load_documents(raw_documents([document], path=""))
     assert isinstance(spec, JobSpec)
     return spec
 
 
 def test_rules_are_read_in_order() -> None:
-    (spec,) = load_documents(parse_documents(RULES, "yaml", "jobs.yaml"), unsupported={})
+    (spec,) = load_documents(parse_documents(RULES, "yaml", "jobs.yaml"))
     assert isinstance(spec, JobSpec)
     assert spec.retry.rules == (
         Rule(
@@ -80,7 +80,7 @@ def test_rules_are_read_in_order() -> None:
 
 
 def test_rules_are_shown_as_the_file_writes_them() -> None:
-    (spec,) = load_documents(parse_documents(RULES, "yaml", "jobs.yaml"), unsupported={})
+    (spec,) = load_documents(parse_documents(RULES, "yaml", "jobs.yaml"))
     shown = to_document(spec)
     assert shown["retry"]["rules"] == [
         {

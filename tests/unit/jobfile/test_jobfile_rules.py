@@ -295,7 +295,7 @@ def test_kinds_to_come_are_refused(kind: str) -> None:
 
 
 def test_run_and_flow_exclude_each_other() -> None:
-    faults = faults_of(job(flow={"nodes": [1]}), unsupported={})
+    faults = faults_of(job(flow={"nodes": [1]}))
     assert faults == {"": "run and flow exclude each other: keep one of them."}
 
 
@@ -417,7 +417,7 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
     document = job(
         placement=PLACEMENT, deadline="2h", limits=["tool:claude"], concurrency={"max": 1, "key": "k"}
     )
-    (spec,) = load_documents(raw_documents([document]), unsupported={})
+    (spec,) = load_documents(raw_documents([document]))
     assert isinstance(spec, JobSpec)
     assert spec.deadline == timedelta(hours=2)
     assert spec.limits == ("tool:claude",)
@@ -481,6 +481,6 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
     ],
 )
 def test_rules_of_coming_words(keys: dict[str, Any], field: str, message: str) -> None:
-    faults = faults_of(job(**keys), unsupported={})
+    faults = faults_of(job(**keys))
     assert list(faults) == [field]
     assert message in faults[field]

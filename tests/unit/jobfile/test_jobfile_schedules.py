@@ -64,14 +64,14 @@ schedules:
 
 
 def read_job(text: str) -> JobSpec:
-    (spec,) = load_documents(parse_documents(text, "yaml", "jobs.yaml"), unsupported={})
+    (spec,) = load_documents(parse_documents(text, "yaml", "jobs.yaml"))
     assert isinstance(spec, JobSpec)
     return spec
 
 
 def faults(*schedules: Any) -> dict[str, str]:
     with pytest.raises(Invalid) as caught:
-        load_documents([raw_document({**JOB, "schedules": list(schedules)})], unsupported={})
+        load_documents([raw_document({**JOB, "schedules": list(schedules)})])
     return {fault.field: fault.message for fault in caught.value.faults}
 
 
@@ -120,7 +120,7 @@ def test_what_is_written_reads_the_same() -> None:
     spec = read_job(FILE)
     for schedule in spec.schedules:
         assert schedule_from_document(schedule_document(schedule)) == schedule
-    (again,) = load_documents([raw_document(to_document(spec))], unsupported={})
+    (again,) = load_documents([raw_document(to_document(spec))])
     assert again == spec
 
 
@@ -265,7 +265,7 @@ def test_instants_of_toml_are_those_of_yaml() -> None:
     name = "once"
     at = 2026-12-31T23:59:00.5+01:00
     """
-    (spec,) = load_documents(parse_documents(text, "toml", "jobs.toml"), unsupported={})
+    (spec,) = load_documents(parse_documents(text, "toml", "jobs.toml"))
     assert isinstance(spec, JobSpec)
     assert spec.schedules[0].at == datetime(2026, 12, 31, 22, 59, 0, 500_000, tzinfo=UTC)
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from hetuflow_core.errors import Fault, Invalid
 from hetuflow_core.jobfile import Kind, load_documents, parse_documents, raw_documents, to_document
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS
 from hetuflow_core.jobfile.schema import document_schema, file_schema
 from tests.support.job_documents import FULL, written_documents
 from tests.unit.jobfile.test_jobfile_canonical import jobs

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from hetuflow_core.jobfile import load_documents, parse_documents, raw_documents, to_document, write_yaml
-from hetuflow_core.jobfile.writers.shortening import shortened_document
+from hetuflow_core.jobfile.shortening import shortened_document
 from tests.support.job_documents import FULL, written_documents
 from tests.unit.jobfile.test_jobfile_canonical import jobs
 

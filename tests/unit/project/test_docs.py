@@ -26,6 +26,7 @@ _LONGEST_DECISION = 25
     [
         "docs/reference/commands.md",
         "docs/reference/exit-codes.md",
+        "docs/reference/job-file.md",
         "docs/reference/permissions.md",
         "docs/images/packages.svg",
     ],

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given, strategies as st
 
+from hetuflow_core.schedule import Misfire, MisfirePolicy, ScheduleSpec
 from hetuflow_core.schedule.planning import Fires, Planned, ScheduleProgress, first_fire, plan
-from hetuflow_core.schedule.spec import Misfire, MisfirePolicy, ScheduleSpec
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

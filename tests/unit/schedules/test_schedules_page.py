@@ -10,11 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from hetuflow_core.fields import shape_of
 from hetuflow_core.jobfile import load_documents, parse_documents
-from hetuflow_core.jobfile.readers.calendars import CALENDAR_KEYS
-from hetuflow_core.jobfile.readers.schedules import SCHEDULE_KEYS
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KEYS
-from hetuflow_core.schedule import Dst, Fold, Gap, Overlap, cron_occurrences
+from hetuflow_core.jobfile.calendars import CalendarSpec
+from hetuflow_core.schedule import Dst, Fold, Gap, Overlap, ScheduleSpec, cron_occurrences
 from tests.support.processes.processes import HETUFLOW, clean_environment, run
 
 PAGE = (Path(__file__).parents[3] / "docs/guide/schedules.md").read_text(encoding="utf-8")
@@ -62,10 +61,9 @@ def test_the_table_has_all_policies_and_the_odd_zones() -> None:
 
 
 def test_the_keys_are_those_of_the_code() -> None:
-    supported = {key for key in SCHEDULE_KEYS if f"schedules.{key}" not in UNSUPPORTED_KEYS}
-    assert keys_of(section("Schedules")) == supported
+    assert keys_of(section("Schedules")) == set(shape_of(ScheduleSpec).keys)
     told = keys_of(section("Calendars"))
-    assert told | {"kind", "namespace", "name", "labels"} == set(CALENDAR_KEYS)
+    assert told | {"kind", "namespace", "name", "labels"} == {"kind", *shape_of(CalendarSpec).keys}
     assert keys_of(section("Overlap")) == set(Overlap)
 
 
@@ -73,7 +71,7 @@ def test_the_files_of_the_page_can_be_applied() -> None:
     examples = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     assert len(examples) >= 3
     for text in examples:
-        assert load_documents(parse_documents(text, "yaml", "schedules.md"), unsupported={})
+        assert load_documents(parse_documents(text, "yaml", "schedules.md"))
 
 
 def test_the_command_of_the_page_prints_what_the_page_says() -> None:

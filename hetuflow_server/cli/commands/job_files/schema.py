@@ -7,7 +7,7 @@ import json
 import click
 
 from hetuflow_core.jobfile import Kind
-from hetuflow_core.jobfile.readers.unsupported import UNSUPPORTED_KINDS
+from hetuflow_core.jobfile.kinds import UNSUPPORTED_KINDS
 from hetuflow_core.jobfile.schema import document_schema, file_schema
 
 KINDS = [kind.value for kind in Kind if kind not in UNSUPPORTED_KINDS]

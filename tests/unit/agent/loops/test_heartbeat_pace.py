@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from hetuflow_agent.loops.heartbeat import patience, period, tick
-from hetuflow_core.jobfile.readers.work import SHORTEST_LEASE
+from hetuflow_core.jobfile.leases import SHORTEST_LEASE
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,0 @@
-"""Readers: one for each kind of document and each of its larger keys."""

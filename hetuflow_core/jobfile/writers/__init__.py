@@ -1,1 +1,0 @@
-"""Specs back to documents: canonical form and short form."""
