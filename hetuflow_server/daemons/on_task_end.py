@@ -67,7 +67,7 @@ class DaemonsOnTaskEnd(EndHook):
         return Successors(work, {daemons_topic(namespace_id) for namespace_id in empty})
 
     async def follow(self, connection: Connection, _: TaskEnds, successors: Successors, /) -> set[Topic]:
-        created = await self._slots.create(connection, successors.work)
+        created = await self._slots.create(connection, successors.work) if successors.work else set()
         return created.union(successors.hints)
 
     async def _record(self, connection: Connection, ended: Sequence[EndedInstance]) -> None:

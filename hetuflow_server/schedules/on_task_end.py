@@ -36,7 +36,7 @@ class BackfillsOnTaskEnd(EndHook):
     async def follow(
         self, connection: Connection, _: TaskEnds, next_fires: Sequence[NextFires], /
     ) -> set[Topic]:
-        return await self._fires.create(connection, next_fires)
+        return await self._fires.create(connection, next_fires) if next_fires else set()
 
 
 class UpstreamsOnTaskEnd(EndHook):
@@ -49,7 +49,7 @@ class UpstreamsOnTaskEnd(EndHook):
             for end in ends.tasks
             if end.instance.followed and end.instance.flow_run_id is None
         ]
-        return await self._upstreams.fire(connection, upstreams)
+        return await self._upstreams.fire(connection, upstreams) if upstreams else set()
 
 
 class OverlapsOnTaskEnd(EndHook):

@@ -25,7 +25,7 @@ class Upstreams:
 
     async def fire(self, connection: Connection, tasks: Sequence[UUID]) -> set[Topic]:
         """Make the tasks that follow these, which have just ended; return whom to tell after the commit."""
-        found = await store.followers(connection, tasks) if tasks else []
+        found = await store.followers(connection, tasks)
         if not found:
             return set()
         made = [one for follower in found if (one := await self._cast(connection, follower)) is not None]
