@@ -1,6 +1,6 @@
-"""What the `daemon` of a schedule says; every field has the name it has in the job file.
+"""The `daemon` of a schedule; fields have the same names as in the job file.
 
-`hetuflow_core/jobfile/readers/daemons.py` makes it from raw documents and is where its rules are.
+The job file readers validate raw documents and create specs.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ DEFAULT_PROBED_HOST: Final = "127.0.0.1"
 
 
 class Restart(StrEnum):
-    """After which ends of its own an instance is followed by another.
+    """After which outcomes an instance is restarted.
 
-    What was lost with its agent, or ended by a person or an update, is replaced whatever this says.
+    A lost instance, or one ended by a user or an update, is always replaced.
     """
 
     ALWAYS = "always"
@@ -26,15 +26,15 @@ class Restart(StrEnum):
 
 
 class RestartBackoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait before the next start while it keeps ending soon: doubled each time, up to a cap."""
+    """The delay before a restart after early ends; doubles each time, up to a maximum."""
 
     delay: timedelta = timedelta(seconds=1)
     max_delay: timedelta = timedelta(minutes=5)
-    jitter: bool = True  # takes off up to half
+    jitter: bool = True  # reduces the delay by up to half
 
 
 class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
-    """So many of the slots, or so many of a hundred of them; one at least, or nothing would ever change."""
+    """A number or a percentage of the slots; at least one, so that updates can proceed."""
 
     number: int = 1
     percent: bool = False
@@ -47,7 +47,7 @@ class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HttpProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """A GET that must be answered with 200 to 399; redirects are not followed."""
+    """A GET request that must return a status from 200 to 399; redirects are not followed."""
 
     url: str
 
@@ -60,24 +60,24 @@ class TcpProbe(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A question the agent asks again and again; exactly one of the first three is set."""
+    """A periodic check by the agent; exactly one of the first three fields is set."""
 
-    command: tuple[str, ...] | None = None  # exit code 0 is a yes
+    command: tuple[str, ...] | None = None  # exit code 0 is a success
     http: HttpProbe | None = None
     tcp: TcpProbe | None = None
     interval: timedelta = timedelta(seconds=10)
     timeout: timedelta = timedelta(seconds=1)
-    failure_threshold: int = 3  # so many times in a row no means no
+    failure_threshold: int = 3  # consecutive failures
     success_threshold: int = 1
     initial_delay: timedelta = timedelta(0)
 
 
 class DaemonSpec(msgspec.Struct, frozen=True, kw_only=True):
-    replicas: int = 1  # of no meaning with per_agent
-    per_agent: bool = False  # one on every agent that its job may run on
+    replicas: int = 1  # ignored with per_agent
+    per_agent: bool = False  # one instance on every suitable agent
     restart: Restart = Restart.ALWAYS
     backoff: RestartBackoff = RestartBackoff()
-    stable_after: timedelta = timedelta(minutes=1)  # whoever ran that long begins its backoff anew
-    max_unavailable: SlotShare = SlotShare()  # while an update or a drained agent replaces instances
-    liveness: ProbeSpec | None = None  # no: it is ended and started again
-    readiness: ProbeSpec | None = None  # no: it runs, and does not count as available
+    stable_after: timedelta = timedelta(minutes=1)  # resets the backoff of an instance that ran this long
+    max_unavailable: SlotShare = SlotShare()  # during updates and drains
+    liveness: ProbeSpec | None = None  # failure: the instance is restarted
+    readiness: ProbeSpec | None = None  # failure: the instance runs but does not count as available

@@ -6,7 +6,7 @@ milliseconds. An agent sends its token in the Authorization header; `session_id`
     POST /api/v1/gateway/register    Register   → Registered       once per session, first
     POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms
     POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews claims, returns claims to stop
-    POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases, one result each;
+    POST /api/v1/gateway/reports     Reports    → ReportsTaken     start, finish, release; one result each;
                                                                    may include a poll that does not wait
     POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset, one result each
     POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset

@@ -1,4 +1,4 @@
-"""Schedules: what they say (`ScheduleSpec`), when they fire (`occurrences`), what comes (`upcoming`)."""
+"""Schedules: their definition (`ScheduleSpec`), their instants (`occurrences`) and fires (`upcoming`)."""
 
 from hetuflow_core.schedule.cron_syntax import CronExpression, parse_cron
 from hetuflow_core.schedule.jitter import jittered

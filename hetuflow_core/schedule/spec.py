@@ -1,8 +1,7 @@
-"""Schedules as both sides hold them; every field has the name it has in the job file.
+"""The definition of a schedule; fields have the same names as in the job file.
 
 A schedule has exactly one of `cron`, `every`, `at`, `event` and `daemon`.
-`hetuflow_core/jobfile/readers/schedules.py` makes them from raw documents and is where their rules are; a
-spec that exists has been checked.
+The job file readers validate raw documents and create specs, so a spec is always valid.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ DEFAULT_MISFIRE_CAP: Final = 100
 
 
 class Gap(StrEnum):
-    """What becomes of a fixed wall-clock time that a change of clocks leaves out."""
+    """How to handle a fixed wall-clock time that a clock change skips."""
 
     SHIFT = "shift"  # to the first instant after the gap
     SKIP = "skip"
 
 
 class Fold(StrEnum):
-    """Which pass counts for a fixed wall-clock time that a change of clocks repeats."""
+    """Which pass counts for a fixed wall-clock time that a clock change repeats."""
 
     FIRST = "first"
     LAST = "last"
@@ -50,17 +49,17 @@ class MisfirePolicy(StrEnum):
 
 
 class Misfire(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do about fires nobody generated in time; the job file writes `skip`, `latest` or `all(100)`."""
+    """How to handle fires that were not generated in time; in the job file `skip`, `latest` or `all(100)`."""
 
     policy: MisfirePolicy = MisfirePolicy.LATEST
-    cap: int = DEFAULT_MISFIRE_CAP  # of `all`: the latest so many
+    cap: int = DEFAULT_MISFIRE_CAP  # of `all`: number of latest misfires
 
     def __str__(self) -> str:
         return f"{self.policy.value}({self.cap})" if self.policy is MisfirePolicy.ALL else self.policy.value
 
 
 class Overlap(StrEnum):
-    """What a fire that is due does while an earlier one of its schedule has not ended."""
+    """How to handle a due fire while an earlier fire of the schedule has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -70,7 +69,7 @@ class Overlap(StrEnum):
 
 
 class CalendarUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of calendars: never on a day of `exclude`; if `include` has any, only on a day of one of them."""
+    """Names of calendars: never fire on days of `exclude`; with `include`, only fire on days of those."""
 
     exclude: tuple[str, ...] = ()
     include: tuple[str, ...] = ()
@@ -81,15 +80,15 @@ class CalendarUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DailyBlackout(msgspec.Struct, frozen=True, kw_only=True):
-    """From one time of day up to another, in the schedule's zone; one that ends first goes over midnight."""
+    """A daily period in the schedule's zone; it crosses midnight if `end` is before `start`."""
 
-    start: time  # `from` in the job file, which Python keeps for itself
-    end: time  # `to`; not part of it
-    weekdays: tuple[Weekday, ...] = ()  # of its beginning; none: every day
+    start: time  # `from` in the job file, a keyword in Python
+    end: time  # `to`, exclusive
+    weekdays: tuple[Weekday, ...] = ()  # of `start`; empty: every day
 
 
 class Blackout(msgspec.Struct, frozen=True, kw_only=True):
-    """From one instant up to another, which is not part of it."""
+    """From one instant to another, exclusive."""
 
     start: datetime
     end: datetime
@@ -99,16 +98,16 @@ AnyBlackout: TypeAlias = "DailyBlackout | Blackout"
 
 
 class AfterEnd(StrEnum):
-    """Which ends of a job let what follows it fire."""
+    """Which outcomes of a job fire the schedules that follow it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    # However it ended, also when it was skipped or cancelled.
+    # Any outcome, including skipped and cancelled.
     DONE = "done"
 
 
 class AfterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Fires once for each end of a task of any of these jobs; nodes of flows are no such tasks."""
+    """Fires once for each finished task of any of these jobs, except tasks of flow nodes."""
 
     after: tuple[str, ...]
     on: AfterEnd = AfterEnd.SUCCEEDED
@@ -118,24 +117,24 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     enabled: bool = True
     cron: str | None = None
-    every: timedelta | None = None  # counted from `start_at`, or else from 1970-01-01T00:00:00Z
+    every: timedelta | None = None  # counted from `start_at`, by default 1970-01-01T00:00:00Z
     at: datetime | None = None
     daemon: DaemonSpec | None = None
     event: EventSpec | None = None
     flow: AfterSpec | None = None
-    timezone: str = DEFAULT_TIMEZONE  # of cron, of the days of calendars and of daily blackouts
-    dst: Dst = Dst()  # of cron
-    start_at: datetime | None = None  # the first instant it may fire at
-    end_at: datetime | None = None  # the last one
-    max_count: int | None = None  # of tasks it makes; what is skipped does not count
+    timezone: str = DEFAULT_TIMEZONE  # for cron, calendar days and daily blackouts
+    dst: Dst = Dst()  # for cron
+    start_at: datetime | None = None  # first instant at which the schedule may fire
+    end_at: datetime | None = None  # last instant
+    max_count: int | None = None  # number of tasks; skipped fires do not count
     jitter: timedelta = timedelta(0)
     calendar: CalendarUse = CalendarUse()
     blackout: tuple[AnyBlackout, ...] = ()
     misfire: Misfire = Misfire()
     misfire_grace: timedelta = DEFAULT_MISFIRE_GRACE
     overlap: Overlap = Overlap.ALLOW
-    params: dict[str, Any] = {}  # on top of the job's
-    priority: int | None = None  # instead of the job's
+    params: dict[str, Any] = {}  # merged over the job's parameters
+    priority: int | None = None  # replaces the job's priority
 
     @property
     def kind(self) -> ScheduleKind:
@@ -149,5 +148,5 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> bool:
-        """Whether it fires at instants: only then is there a cursor, and something to generate."""
+        """Whether the schedule fires at instants; only then it has a cursor."""
         return self.kind in {ScheduleKind.CRON, ScheduleKind.TIME}
