@@ -1,4 +1,4 @@
-"""What a schedule says under `event`; `hetuflow_core/jobfile/readers/events.py` makes and checks it."""
+"""The `event` of a schedule; the job file readers validate and create it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from hetuflow_core.durations import format_duration
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that counts: by its name or pattern, and by what an expression says of it."""
+    """Selects events by name or pattern and by a filter expression."""
 
     name: str
     filter: str | None = None
 
 
 class Debounce(msgspec.Struct, frozen=True, kw_only=True):
-    """Once for many: so long after the last one, and at most so long after the first."""
+    """Combines many events into one task: `quiet` after the last, and at most `at_most` after the first."""
 
     quiet: timedelta
     at_most: timedelta | None = None
 
 
 class Throttle(msgspec.Struct, frozen=True, kw_only=True):
-    """No more than so many in a time that begins with the first of them; the others start nothing."""
+    """At most `max` tasks in a period that begins with the first; further events start no task."""
 
     max: int = 1
     per: timedelta
 
 
 class Absence(msgspec.Struct, frozen=True, kw_only=True):
-    """What must come within a time, or else a task starts."""
+    """Starts a task if an event does not arrive in time."""
 
     wanted: Wanted
     within: timedelta
@@ -48,15 +48,15 @@ class Mode(StrEnum):
 
 
 class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
-    # One; or those of `all_of`; or, of an absence, what it counts from, if anything.
+    # The event; or the events of `all_of`; or the event from which an absence is measured, if any.
     wanted: tuple[Wanted, ...] = ()
-    # An expression: each of its values is counted, collected and waited for by itself.
+    # An expression: each of its values has a separate window.
     key: str | None = None
-    # Values with templates over the event, on top of the schedule's and the job's.
+    # Templates over the event, merged over the parameters of the schedule and the job.
     params: dict[str, Any] = {}
     debounce: Debounce | None = None
     throttle: Throttle | None = None
-    # Of `all_of`: how far apart they may come.
+    # Longest time between the events of `all_of`.
     within: timedelta | None = None
     absence: Absence | None = None
 
@@ -72,25 +72,25 @@ class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names and patterns by which events find it."""
+        """The names and patterns of all events that the schedule uses."""
         absent = [self.absence.wanted.name] if self.absence is not None else []
-        return frozenset([*(one.name for one in self.wanted), *absent])
+        return frozenset([*(event.name for event in self.wanted), *absent])
 
     @property
     def guards_silence(self) -> bool:
-        """Whether it counts from itself and its last event, not from another one."""
+        """Whether the absence is measured from the last awaited event, not from another event."""
         return self.absence is not None and not self.wanted
 
 
 def describe(spec: EventSpec) -> str:
-    """When it fires, in a few words."""
-    names = " and ".join(one.name for one in spec.wanted)
-    filtered = " that pass the filter" if any(one.filter for one in spec.wanted) else ""
+    """Describe when the schedule fires."""
+    names = " and ".join(event.name for event in spec.wanted)
+    filtered = " that pass the filter" if any(event.filter for event in spec.wanted) else ""
     if spec.absence is not None:
         within, absent = format_duration(spec.absence.within), spec.absence.wanted.name
-        return f"when no {absent} comes within {within}" + (f" of {names}" if names else " of the last")
+        return f"when no {absent} arrives within {within}" + (f" of {names}" if names else " of the last")
     if spec.within is not None:
-        return f"when {names} have all come within {format_duration(spec.within)}"
+        return f"when {names} have all arrived within {format_duration(spec.within)}"
     if spec.debounce is not None:
         return f"{format_duration(spec.debounce.quiet)} after the last of events {names}{filtered}"
     if spec.throttle is not None:
