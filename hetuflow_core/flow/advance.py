@@ -42,7 +42,7 @@ class NodeVerdict(Enum):
 
 
 def judge(rule: TriggerRule, needs: int, tally: UpstreamCounts) -> NodeVerdict:
-    """Decide whether a node starts. A skip waits for all upstream nodes, so that successors do not run early."""
+    """Decide whether a node starts. A skip waits for all upstream nodes: successors must not run early."""
     if rule is TriggerRule.ANY_FAILED and tally.failed:
         return NodeVerdict.START
     if rule is TriggerRule.ANY_SUCCEEDED and tally.succeeded:

@@ -236,7 +236,7 @@ def test_every_fault_of_a_graph_is_named_at_once() -> None:
     assert found == [
         (4, "name", 'the node "extract" is written twice: rename one of them.'),
         (1, "needs", '"a" is needed twice: remove one of them.'),
-        (1, "needs", 'there is no node "extra": did you mean "extract"?'),
+        (1, "needs", 'the node "extra" does not exist: did you mean "extract"?'),
         (2, "needs", '"c" needs itself: remove it.'),
         (0, "needs", "the nodes wait for each other: a → b → c → a. Remove one."),
         (3, None, "can never start: it depends on nodes that wait for each other."),
