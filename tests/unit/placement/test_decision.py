@@ -341,9 +341,9 @@ def test_others_may_add_filters_and_scores() -> None:
 
 
 def test_names_are_taken_once_and_weights_count() -> None:
-    with pytest.raises(ValueError, match="filter pool is taken"):
+    with pytest.raises(ValueError, match="filter pool is already in use"):
         PLACEMENT.extended([STANDARD_FILTERS[0]])
-    with pytest.raises(ValueError, match="score headroom is taken"):
+    with pytest.raises(ValueError, match="score headroom is already in use"):
         PLACEMENT.extended([], [STANDARD_SCORES[-1]])
     weightless = NightShift()
     weightless.weight = 0.0
