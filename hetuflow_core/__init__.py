@@ -1,4 +1,4 @@
-"""The words and pure decisions of Hetuflow, shared by both sides; it imports neither."""
+"""Domain types and pure decisions of Hetuflow, shared by servers, agents and clients."""
 
 import sys
 

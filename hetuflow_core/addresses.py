@@ -1,8 +1,8 @@
-"""Which addresses are connected to for somebody else: by the `http` executor, and to deliver webhooks.
+"""Decide which addresses the `http` executor and webhook deliveries may connect to.
 
-A job or a webhook may name any URL, and whoever writes them need not be trusted with the networks that agents
-and servers can reach: their own host, the hosts beside it, the metadata service of their cloud. So only
-addresses of the public internet are connected to, and those of the networks the settings list.
+A job or a webhook may name any URL. Its author is not necessarily trusted with the networks that agents and
+servers can reach: the host itself, its neighbours, the metadata service of the cloud. Only public internet
+addresses and the networks listed in the settings are permitted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
 
 
 def permitted(text: str, allowed: Sequence[Network]) -> bool:
-    """Whether this address may be connected to; one that wraps another is judged by what it wraps."""
-    address = _unwrapped(ip_address(text.partition("%")[0]))
+    """Whether connections to this address are permitted; embedded IPv4 addresses are checked instead."""
+    address = _embedded_address(ip_address(text.partition("%")[0]))
     if any(address.version == network.version and address in network for network in allowed):
         return True
     return address.is_global and not (
@@ -39,7 +39,7 @@ def permitted(text: str, allowed: Sequence[Network]) -> bool:
     )
 
 
-def _unwrapped(address: Address) -> Address:
+def _embedded_address(address: Address) -> Address:
     if isinstance(address, IPv4Address):
         return address
     if address in _NAT64:

@@ -1,4 +1,4 @@
-"""Where files may lie in a task's work directory: below it, and nowhere else."""
+"""Rules for the paths of a task's files: always relative to the work directory and below it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ _WILD: Final = frozenset("*?[")
 
 
 def path_fault(path: str) -> str | None:
-    """What is wrong with a path of a file in a work directory, or with a pattern for such paths."""
+    """Describe the fault of a file path or path pattern; None if it is valid."""
     if not path or len(path.encode(errors="surrogatepass")) > LONGEST_PATH:
         return f"must have 1 to {LONGEST_PATH} bytes: name a file below the work directory."
     if not path.isprintable():
-        return "holds a character that cannot be printed: rename the file."
+        return "contains a character that cannot be printed: rename the file."
     if path.startswith(("/", "~")) or "\\" in path:
-        return "must lie below the work directory: write it relative to that, with /."
+        return "must be below the work directory: write a relative path with /."
     if any(part in {"", ".", ".."} for part in path.split("/")):
-        return "must lie below the work directory: leave out empty parts, . and .."
+        return "must be below the work directory: leave out empty parts, . and .."
     return None
 
 

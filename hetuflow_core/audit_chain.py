@@ -1,6 +1,6 @@
-"""The chain that makes the audit trail tamper-evident: each sealed entry is hashed with the one before it.
+"""The hash chain that makes the audit trail tamper-evident: each hash covers an entry and the hash before it.
 
-Pure, so that whoever reads the trail can check it with the same code that sealed it.
+The functions are pure, so readers of the trail verify it with the code that sealed it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any, Final
 
-# What the first entry is chained to.
+# The hash before the first entry.
 GENESIS: Final = sha256(b"hetuflow audit chain, version 1").digest()
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """One link: its number, and the hash of its entry and of everything before it."""
+    """The number of an entry in the chain, and the hash of the entry and all entries before it."""
 
     seq: int
     hash: bytes
@@ -29,7 +29,7 @@ START: Final = Seal(0, GENESIS)
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One place of the chain as it is stored; without `content` it has expired and only its hash is left."""
+    """A stored element of the chain; an expired entry has no `content`, only a hash."""
 
     seal: Seal
     content: Mapping[str, Any] | None
@@ -37,31 +37,31 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first place at which a chain is not what was sealed."""
+    """The first position at which the stored chain differs from the sealed one."""
 
     seq: int
     reason: str
 
 
 def sealed(before: Seal, content: Mapping[str, Any]) -> Seal:
-    """The next link: `content` as it will be read again, behind everything sealed so far."""
+    """Return the seal that follows `before`; `content` must equal the entry as it will be read back."""
     seq = before.seq + 1
     return Seal(seq, sha256(before.hash + seq.to_bytes(8, "big") + _canonical(content)).digest())
 
 
 def walked(before: Seal, links: Iterable[Link]) -> Seal | Break:
-    """Follow links in the order of their numbers; where the chain has come to, or where it is broken."""
+    """Verify links in the order of their numbers; return the last seal or the first break."""
     for link in links:
         if link.seal.seq != before.seq + 1:
             return Break(before.seq + 1, "is missing")
         if link.content is not None and sealed(before, link.content) != link.seal:
-            return Break(link.seal.seq, "is not what was sealed")
+            return Break(link.seal.seq, "differs from the sealed entry")
         before = link.seal
     return before
 
 
 def digest_of(document: Any) -> bytes | None:
-    """What tells two states of a thing apart without telling what they are; None for what is not there."""
+    """Return a hash that distinguishes states of an object without disclosing them; None for no object."""
     return None if document is None else sha256(_canonical(document)).digest()
 
 

@@ -1,7 +1,7 @@
 """Durations (`500ms 30s 10m 2h 1d`, combined as `1h30m`) and sizes (`512Mi 10MB 4096`) as people write them.
 
-Both are exact: what cannot be held to the microsecond or to the byte is refused instead of rounded, so that
-`parse(format(x)) == x` holds for every value.
+Both are exact: a value finer than a microsecond or a byte is rejected instead of rounded, so that
+`parse(format(x)) == x` for every value.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from hetuflow_core.errors import Invalid
 
-# A text longer than this is no duration or size a person wrote, and is not worth the arithmetic.
+# Longer texts are rejected without any arithmetic.
 _LONGEST_TEXT = 64
 
 _MICROSECONDS = {"d": 86_400_000_000, "h": 3_600_000_000, "m": 60_000_000, "s": 1_000_000, "ms": 1_000}
@@ -45,7 +45,7 @@ def parse_duration(text: str) -> timedelta:
     if match is None:
         if re.fullmatch(r"[0-9]+(\.[0-9]+)?", written) and len(written) <= _LONGEST_TEXT:
             raise Invalid(f"the duration {_quoted(written)} has no unit: write {written}s for seconds.")
-        raise Invalid(f"{_quoted(written)} is no duration: write one such as {_DURATION_EXAMPLES}.")
+        raise Invalid(f"{_quoted(written)} is not a duration: write one such as {_DURATION_EXAMPLES}.")
     microseconds = 0
     for unit, number in match.groupdict().items():
         part = _whole_product(number or "0", _MICROSECONDS[unit])
@@ -65,7 +65,7 @@ def parse_seconds(text: str) -> float:
 # Documents have the same few durations again and again.
 @lru_cache(maxsize=1024)
 def format_duration(duration: timedelta) -> str:
-    """The shortest usual way to write it: `1h30m`, `2.5s`, `500ms`."""
+    """Format a duration in its shortest usual form: `1h30m`, `2.5s`, `500ms`."""
     microseconds = duration // timedelta(microseconds=1)
     if microseconds < 0:
         raise Invalid("a duration cannot be negative.")
@@ -87,9 +87,9 @@ def parse_size(text: str) -> int:
     written = text.strip()
     match = _SIZE.fullmatch(written) if len(written) <= _LONGEST_TEXT else None
     if match is None:
-        raise Invalid(f"{_quoted(written)} is no size: write one such as {_SIZE_EXAMPLES}.")
+        raise Invalid(f"{_quoted(written)} is not a size: write one such as {_SIZE_EXAMPLES}.")
     unit = match["unit"] or ""
-    # `K` is written for `k` so often, by Kubernetes users too, that refusing it would help nobody.
+    # `K` is a common spelling of `k`, also in Kubernetes, so it is accepted.
     factor = _BYTES["k"] if unit == "K" else _BYTES.get(unit)
     if factor is None:
         raise Invalid(f"the unit of the size {_quoted(written)} is unknown: write Ki for 1024 bytes.")
@@ -100,7 +100,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size: int) -> str:
-    """The shortest exact way to write it, counting by 1024 where both ways are as short."""
+    """Format a size in its shortest exact form; binary units win if both are equally short."""
     if size < 0:
         raise Invalid("a size cannot be negative.")
     if size == 0:
@@ -113,14 +113,14 @@ def format_size(size: int) -> str:
 
 
 def _whole_product(number: str, factor: int) -> int | None:
-    """`number` times `factor` in whole numbers only (floats would round), None if it is not whole."""
+    """Multiply with integers only, because floats would round; None if the product is not whole."""
     digits, _, fraction = number.partition(".")
     product, rest = divmod(int(digits + fraction) * factor, 10 ** len(fraction))
     return None if rest else product
 
 
 def _decimal(amount: int, unit: int) -> str:
-    """`amount / unit` written out; `unit` is a power of ten."""
+    """Format `amount / unit` as a decimal number; `unit` is a power of ten."""
     whole, rest = divmod(amount, unit)
     return f"{whole}.{rest:0{len(str(unit)) - 1}d}".rstrip("0").rstrip(".")
 

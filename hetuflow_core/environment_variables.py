@@ -1,4 +1,4 @@
-"""Environment variables by which commands and programs find their server."""
+"""Environment variables that configure how commands and programs reach their server."""
 
 from __future__ import annotations
 

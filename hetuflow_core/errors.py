@@ -1,33 +1,33 @@
-"""Every error Hetuflow raises on purpose.
+"""The exceptions that Hetuflow raises on purpose.
 
     HetuflowError
-    ├── ConfigInvalid              configuration that cannot be accepted, all faults at once
-    ├── HostBlocked                something on this machine is in the way
+    ├── ConfigInvalid              the configuration is invalid; lists all faults
+    ├── HostBlocked                a problem of this machine prevents the operation
     │   ├── PortTaken
     │   ├── DataDirectoryUnusable
     │   ├── DiskFull
     │   └── BinariesMissing
     ├── DatabaseUnusable
     │   ├── DatabaseUnreachable
-    │   ├── DatabaseBusy           it took too long for something; the same may go well later
+    │   ├── DatabaseBusy           a database operation timed out; a later try may succeed
     │   ├── DatabaseTooOld
     │   ├── SchemaBehind           the database needs `hetuflow db upgrade`
     │   └── SchemaBeyondCode       the database needs newer code
     ├── ServerUnreachable          a client or an agent cannot reach any server
-    │   └── TooMany                it asked too often, and is to ask again later
-    ├── Invalid                    input that breaks a rule
+    │   └── TooMany                the caller exceeded a rate limit and must retry later
+    ├── Invalid                    the input breaks a rule; lists all faults
     ├── NotFound
     ├── Denied
     │   └── Unauthenticated
-    ├── Conflict                   the state does not allow it (any more)
-    │   ├── TaskFailed             the result of a task is wanted that has none
-    │   ├── Stale                  somebody has changed it since it was read
-    │   └── Underway               the same is being done; ask again in a moment
+    ├── Conflict                   the current state does not allow the operation
+    │   ├── TaskFailed             a result was requested of a task that did not succeed
+    │   ├── Stale                  the object changed after the caller read it
+    │   └── Underway               an identical request is in progress; retry in a moment
     └── TooLarge
 
-A message is one sentence that says what is wrong, and ends with what to do when there is something to do.
+A message is one sentence: what is wrong and, where possible, what to do. `str()` of an error adds its faults.
 `code` is stable: programs may rely on it. HTTP statuses are mapped in `hetuflow_server/http/problems.py`,
-exit codes in `hetuflow_core/runtime/exit_codes.py`, and nowhere else.
+exit codes in `hetuflow_core/runtime/exit_codes.py`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing wrong with an input: where it is, and what is wrong with it."""
+    """One problem of an input: its location and a message."""
 
     field: str
     message: str
@@ -56,6 +56,9 @@ class HetuflowError(Exception):
         self.faults = tuple(faults)
         if code is not None:
             self.code = code
+
+    def __str__(self) -> str:
+        return "\n".join([self.message, *(f"  {fault}" for fault in self.faults)])
 
 
 class ConfigInvalid(HetuflowError):
@@ -117,7 +120,7 @@ class TooMany(ServerUnreachable):
         self, message: str, *, code: str | None = None, faults: Sequence[Fault] = (), retry_after: int = 1
     ) -> None:
         super().__init__(message, code=code, faults=faults)
-        # Seconds until it makes sense to ask again.
+        # Seconds to wait before the next try.
         self.retry_after = retry_after
 
 
@@ -150,7 +153,7 @@ class Underway(Conflict):
 
     def __init__(self, message: str, *, code: str | None = None, retry_after: int = 1) -> None:
         super().__init__(message, code=code)
-        # Seconds until it makes sense to ask again.
+        # Seconds to wait before the next try.
         self.retry_after = retry_after
 
 

@@ -1,8 +1,8 @@
-"""Ids: UUIDv7 whose random bits are derived where an id must be unique.
+"""Ids are UUIDv7; where a duplicate must be impossible, a hash replaces the random bits.
 
-The primary key is the no-duplicate guarantee: two leaders that fire the same schedule for the same instant
-compute the same task id, and the second insert finds the row already there. The time bits say when the work
-entered the system, so a range of ids is a range of time; partitions and `since=` rest on that.
+The primary key prevents duplicates: two leaders that fire the same schedule for the same instant compute the
+same task id, and the second insert conflicts with the first. The time bits are the time at which the work
+entered the system, so a range of ids is a range of time; partitions and `since=` depend on that.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _VERSION_AND_VARIANT = (0x7 << 76) | (0b10 << 62)
 _RANDOM_BITS = 74
 _BEHIND_VARIANT = (1 << 62) - 1
 _MICROSECOND = timedelta(microseconds=1)
-# Sixteen bytes and their mark.
+# Length and type mark of a UUID.
 _UUID_FRAME = (17).to_bytes(4, "big") + b"u"
 
 
 class _Kind(StrEnum):
-    """What an id is derived for; part of the hash, so ids of different kinds never meet."""
+    """The purpose of a derived id; part of the hash, so ids of different kinds never collide."""
 
     SCHEDULE_FIRE = "schedule-fire"
     BACKFILL_FIRE = "backfill-fire"
@@ -40,7 +40,7 @@ class _Kind(StrEnum):
 
 
 def new_id(at: datetime, random: bytes) -> UUID:
-    """Return an id for something that is unique by itself; `random` is at least ten random bytes."""
+    """Return a random id; `random` is at least ten random bytes."""
     if len(random) * 8 < _RANDOM_BITS:
         raise ValueError("a new id needs at least ten random bytes")
     return _assemble(milliseconds(at), random)
@@ -51,7 +51,7 @@ def task_of_schedule(schedule: UUID, fire_at: datetime) -> UUID:
 
 
 def task_of_backfill(backfill: UUID, backfill_at: datetime, schedule: UUID, fire_at: datetime) -> UUID:
-    """Return the id of a backfilled fire; its time is the backfill's: that is when the work enters."""
+    """Return the id of a backfilled fire; its time is the backfill's, when the work enters the system."""
     return _derive(_Kind.BACKFILL_FIRE, milliseconds(backfill_at), backfill, schedule, fire_at)
 
 
@@ -61,7 +61,7 @@ def task_of_event(schedule: UUID, occurrence: UUID) -> UUID:
 
 
 def closed_window(window: UUID, closed_at: datetime) -> UUID:
-    """Return the occurrence of a window whose deadline has come; it may have been opened long before."""
+    """Return the occurrence of a window that its deadline closed; its time is that of the close."""
     return _derive(_Kind.EVENT_WINDOW, milliseconds(closed_at), window)
 
 
@@ -92,24 +92,24 @@ def instance_of(task: UUID, seq: int) -> UUID:
     return _derive(_Kind.INSTANCE, milliseconds_of(task), task, seq)
 
 
-def late_report(instance: UUID, said: bytes) -> UUID:
-    """Return the id of a report that came too late: told again in the same words, it is the same report.
+def late_report(instance: UUID, report: bytes) -> UUID:
+    """Return the id of a report that arrived too late; a repeated identical report has the same id.
 
-    Its words name the instance and the token; the instance is asked for only for its time.
+    The report contains the instance and the token; `instance` only provides the time.
     """
-    words = UUID(bytes=blake2b(said, digest_size=16).digest())
-    return _derive(_Kind.LATE_REPORT, milliseconds_of(instance), words)
+    digest = UUID(bytes=blake2b(report, digest_size=16).digest())
+    return _derive(_Kind.LATE_REPORT, milliseconds_of(instance), digest)
 
 
 def first_id_at(at: datetime) -> UUID:
-    """Return the least value an id of that millisecond can have: the bound of a partition or of `since=`."""
+    """Return the smallest possible id of that millisecond: the bound of a partition or of `since=`."""
     return UUID(int=milliseconds(at) << 80)
 
 
 def range_of(ids: Iterable[UUID]) -> tuple[UUID, UUID]:
-    """Return the least and the greatest value ids of the same milliseconds can have, from first to last.
+    """Return the smallest and largest possible ids of the time range that these ids span.
 
-    An instance has the time of its task, so the range of some instances is also that of their tasks.
+    An instance id has the time of its task, so the range also covers the tasks of these instances.
     """
     times = [milliseconds_of(id_) for id_ in ids] or [0]
     return UUID(int=min(times) << 80), UUID(int=((max(times) + 1) << 80) - 1)
@@ -124,11 +124,11 @@ def milliseconds_of(id_: UUID) -> int:
 
 
 def milliseconds(at: datetime) -> int:
-    """Return whole milliseconds since the epoch, exactly; refuses naive times and times out of range."""
+    """Return whole milliseconds since the epoch; reject naive times and times out of range."""
     if at.tzinfo is None:
-        raise ValueError("a time without an offset has no place on the time line")
+        raise ValueError("a time without an offset is ambiguous")
     since = at - EPOCH
-    # By hand: dividing by a timedelta takes three times as long, and claims do this three times a row.
+    # Dividing by a timedelta takes three times as long, and a claim computes this three times per row.
     value = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if not 0 <= value <= _MAX_MILLISECONDS:
         raise ValueError(f"{at.isoformat()} is outside the range of ids")
@@ -136,9 +136,10 @@ def milliseconds(at: datetime) -> int:
 
 
 class FireIds:
-    """The ids of what many schedules fire at one instant, as bytes: `task_of_schedule` and `instance_of`.
+    """The task and instance ids of many schedules that fire at one instant, as bytes.
 
-    What they share is encoded and hashed once: a generator derives two for each of a hundred thousand fires.
+    Equal to `task_of_schedule` and `instance_of`, but the shared prefix is hashed only once: a generator
+    derives two ids for each of a hundred thousand fires.
     """
 
     __slots__ = ("_common", "_fire_at", "_first", "_of_instance", "_of_schedule")
@@ -169,15 +170,15 @@ def _hash(hashed: bytes) -> blake2b:
 
 
 def _framed(part: UUID | datetime | str | int) -> bytes:
-    """Encode with its length and a type mark, so that the text "1" and the number 1 differ."""
+    """Encode a value with its length and a type mark, so that the text "1" and the number 1 differ."""
     if isinstance(part, UUID):
         return _UUID_FRAME + part.int.to_bytes(16, "big")
-    return _framed_word(part)
+    return _framed_scalar(part)
 
 
-# Other parts repeat: the same second fires many schedules, and most instances are the first.
+# Values other than UUIDs repeat: many schedules fire in the same second, and most instances are the first.
 @lru_cache(maxsize=4_096, typed=True)
-def _framed_word(part: datetime | str | int) -> bytes:
+def _framed_scalar(part: datetime | str | int) -> bytes:
     if isinstance(part, datetime):
         encoded = b"t" + str((part - EPOCH) // _MICROSECOND).encode()
     elif isinstance(part, str):
@@ -192,6 +193,6 @@ def _assemble(at_ms: int, bits: bytes) -> UUID:
 
 
 def _insert_hash(common: int, bits: bytes) -> int:
-    """Put the first 74 of the bits where they belong: twelve before the variant, the others behind it."""
+    """Insert the first 74 bits of a hash: twelve before the variant, the others after it."""
     value = int.from_bytes(bits[:10], "big") >> (80 - _RANDOM_BITS)
     return common | value >> 62 << 64 | value & _BEHIND_VARIANT

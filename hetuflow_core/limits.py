@@ -1,11 +1,11 @@
-"""The names under which instances are counted while they are reserved or running.
+"""The scopes under which reserved and running instances are counted.
 
-    tool:claude             a named limit, defined by people and named by any number of jobs
-    job:<id>                a job's own `concurrency.max`
+    tool:claude             a named limit, defined by users and referenced by any number of jobs
+    job:<id>                the `concurrency.max` of a job
     key:<job id>:<digest>   one value of a job's `concurrency.key`
 
-The first two belong to the placement class: a claim passes over a class without room. A key belongs to the
-instance, and instances whose key is taken are held.
+The first two belong to the placement class: a claim skips a class whose limit is reached. A key belongs to
+the instance; instances whose key is in use are held.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from uuid import UUID
 
 JOB_KIND: Final = "job"
 KEY_KIND: Final = "key"
-# Not for people to name limits with.
+# Reserved prefixes: users cannot define limits with these.
 OWN_KINDS: Final = frozenset({JOB_KIND, KEY_KIND})
 MOST_CONCURRENT: Final = 1_000_000
-# What a job's own limit becomes when the job gives it up: work that counts against it may still be there.
+# Value of a job's limit after the job removed it: instances may still count against the limit.
 UNLIMITED: Final = 2**31 - 1
 
 
 class Scope(NamedTuple):
-    """One thing that is counted; names are those of a namespace."""
+    """A counter; its name is unique within the namespace."""
 
     namespace_id: int
     name: str
@@ -37,34 +37,36 @@ def job_scope(job_id: UUID) -> str:
 
 
 def key_scope(job_id: UUID, key: str) -> str:
-    """The scope of one value of a job's key; values may be long, so only their digest is kept."""
+    """Return the scope of one value of a job's key; it contains a digest because values may be long."""
     digest = blake2b(key.encode(errors="surrogatepass"), digest_size=16, person=b"hetuflow-key-1")
     return f"{key_scopes(job_id)}{digest.hexdigest()}"
 
 
 def key_scopes(job_id: UUID) -> str:
-    """What the scopes of all values of a job's key begin with."""
+    """Return the common prefix of the scopes of all values of a job's key."""
     return f"{KEY_KIND}:{job_id}:"
 
 
 def kind_of(name: str) -> str:
-    """What a scope counts: `job`, `key`, or whatever people have put before the colon of a named limit."""
+    """Return the kind of a scope: `job`, `key`, or the prefix of a named limit before the colon."""
     return name.partition(":")[0]
 
 
 def room(scopes: Iterable[Scope], free: Mapping[Scope, int]) -> int | None:
-    """How many more may be taken under all of these scopes together; None: any number."""
+    """Return how many more instances fit all of these scopes; None means unlimited."""
     return min((max(0, free[scope]) for scope in scopes if scope in free), default=None)
 
 
-def admit(wanted: Sequence[Sequence[Scope]], taken: Mapping[Scope, int]) -> tuple[list[bool], Counter[Scope]]:
-    """Which rows of a batch go, in order, when each needs one of all of its scopes.
+def admit(
+    batch: Sequence[Sequence[Scope]], acquired: Mapping[Scope, int]
+) -> tuple[list[bool], Counter[Scope]]:
+    """Decide, in order, which rows of a batch are admitted; each row needs one unit of each of its scopes.
 
-    `taken` is what was got of each scope for the batch as a whole; what of it is not used is returned.
+    `acquired` are the units of each scope acquired for the whole batch; the unused units are returned.
     """
-    left = Counter(dict(taken))
+    left = Counter(dict(acquired))
     admitted = []
-    for scopes in wanted:
+    for scopes in batch:
         fits = all(left[scope] > 0 for scope in scopes)
         admitted.append(fits)
         if fits:

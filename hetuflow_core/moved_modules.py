@@ -1,6 +1,6 @@
 """Import paths of earlier releases: they keep working, with a warning, until 0.3.
 
-To remove them, delete this module and what imports it.
+To remove them, delete this module and its imports.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NAMES: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
 
 
 class MovedModules:
-    """A finder and its loader; the import system asks it last, so that other imports take no longer."""
+    """A finder and loader for former paths; it is the last finder, so other imports are not slowed down."""
 
     @classmethod
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG003 - the protocol of finders
@@ -77,7 +77,7 @@ def moved_name(package: str, name: str) -> Any:
 
 
 def _warn(former: str, path: str) -> None:
-    # Two callers up: the import statement, because the import system's own frames do not count.
+    # Level 3 is the import statement: Python skips the frames of the import system.
     warnings.warn(
-        f"{former} is now {path}; the former path goes away in 0.3.", DeprecationWarning, stacklevel=3
+        f"{former} is now {path}; the former path will be removed in 0.3.", DeprecationWarning, stacklevel=3
     )

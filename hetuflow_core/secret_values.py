@@ -1,38 +1,38 @@
-"""Rules for the values of secrets, and which texts give one away."""
+"""Rules for the values of secrets, and the texts that must be masked in logs."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# A shorter one would be masked everywhere, or nowhere.
+# Masking a shorter value would also mask unrelated text.
 SHORTEST: Final = 4
 LONGEST_BYTES: Final = 64 * 1024
-# A part of a secret that is worth masking by itself: shorter lines of a key file tell nothing.
+# Lines of a multi-line secret are masked separately from this length on; shorter lines disclose nothing.
 _SHORTEST_LINE: Final = 8
 
 
 def value_fault(value: str) -> str | None:
-    """What keeps a text from being a secret's value; repeats nothing of it."""
+    """Describe why a text cannot be a secret's value, without quoting it; None if it can."""
     if len(value) < SHORTEST:
-        return f"must have at least {SHORTEST} characters: a shorter one cannot be masked in logs."
+        return f"must have at least {SHORTEST} characters: a shorter value cannot be masked in logs."
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        return "must be text that UTF-8 can hold: encode bytes as base64."
+        return "must be text that can be encoded as UTF-8: encode bytes as base64."
     if size > LONGEST_BYTES:
         return f"must have at most {LONGEST_BYTES:,} bytes."
     if "\0" in value:
-        return "must hold no NUL, which no environment can carry: encode bytes as base64."
+        return "must not contain NUL, which environment variables cannot contain: encode bytes as base64."
     return None
 
 
 def without_line_end(text: str) -> str:
-    """A value as it was read: the line end of a single line goes, what has several lines stays as it is."""
+    """Remove the line end of a single-line value; a value of several lines stays unchanged."""
     line = text.removesuffix("\n").removesuffix("\r")
     return line if "\n" not in line else text
 
 
 def masked_forms(value: str) -> list[str]:
-    """What to look for in logs: the value, and the lines of one that has several."""
+    """Return the texts to mask in logs: the value and the lines of a multi-line value."""
     lines = [line.strip() for line in value.splitlines()]
     return [value, *dict.fromkeys(line for line in lines if line != value and len(line) >= _SHORTEST_LINE)]

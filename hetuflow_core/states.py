@@ -1,7 +1,7 @@
-"""The statuses of tasks and task instances and the ways between them.
+"""The statuses of tasks and task instances and the transitions between them.
 
-`docs/architecture.md` draws these machines; a test compares the drawing with the tables below. A task's
-`running` is shown from its live instance and never stored, so it is not a `TaskStatus`.
+`docs/architecture.md` draws these state machines; a test compares the drawing with the tables below. A task's
+`running` is derived from its live instance and never stored, so it is not a `TaskStatus`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class InstanceStatus(StrEnum):
 class HeldReason(StrEnum):
     """Why an instance may not be claimed yet."""
 
-    # Its schedule lets no two fires run at once: whether it may is decided when it is due.
+    # The schedule does not allow overlapping fires; the decision is made when the instance is due.
     OVERLAP = "overlap"
-    # It is due and waits for the fire before it.
+    # The instance is due and waits for the previous fire to end.
     QUEUE = "queue"
     KEY = "key"
     PAUSED = "paused"
@@ -59,9 +59,9 @@ class FlowRunStatus(StrEnum):
 
 
 class FlowNodeStatus(StrEnum):
-    # For its upstreams.
+    # The node waits for its upstream nodes.
     WAITING = "waiting"
-    # It was started: its tasks wait or run, or it waits for a person, an event or a time.
+    # The node has started: it has unfinished tasks, or waits for an approval, an event or a time.
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -70,7 +70,7 @@ class FlowNodeStatus(StrEnum):
 
 
 class AgentStatus(StrEnum):
-    """What was decided about an agent; whether it is reachable follows from its last_seen_at."""
+    """The administrative status of an agent; its reachability is derived from last_seen_at."""
 
     PENDING = "pending"
     ONLINE = "online"
@@ -82,7 +82,7 @@ TASK_TERMINAL = frozenset(
     {TaskStatus.SUCCEEDED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.SKIPPED},
 )
 
-# What an instance still in the queue table may be; every other status is terminal and lives in the history.
+# Statuses of instances in the queue table; all other statuses are terminal and stored in the history.
 INSTANCE_LIVE = frozenset(
     {InstanceStatus.HELD, InstanceStatus.PENDING, InstanceStatus.RESERVED, InstanceStatus.RUNNING},
 )
@@ -93,14 +93,14 @@ FLOW_NODE_TERMINAL = frozenset(FlowNodeStatus) - {FlowNodeStatus.WAITING, FlowNo
 
 TASK_TRANSITIONS: dict[TaskStatus, frozenset[TaskStatus]] = {
     TaskStatus.PENDING: frozenset({TaskStatus.WAITING_RETRY}) | TASK_TERMINAL,
-    # Stored until the retry has ended; that it is due or running again is shown from its live instance.
+    # Stored until the retry has ended; whether the retry is due or running is derived from its live instance.
     TaskStatus.WAITING_RETRY: frozenset({TaskStatus.PENDING}) | TASK_TERMINAL,
     **{status: frozenset() for status in TASK_TERMINAL},
 }
 
-# A reserved instance may end in any way without having been running: short in-process work finishes directly,
-# and a reservation that expires returns to pending with nothing spent. So does an instance whose start was
-# committed and whose agent gives it back before anything has begun.
+# A reserved instance may end in any way without having been running: short in-process work finishes directly.
+# An expired reservation returns to pending without spending an attempt. So does a started instance that its
+# agent releases before the process begins.
 INSTANCE_TRANSITIONS: dict[InstanceStatus, frozenset[InstanceStatus]] = {
     InstanceStatus.HELD: frozenset(
         {InstanceStatus.PENDING, InstanceStatus.CANCELLED, InstanceStatus.SKIPPED},

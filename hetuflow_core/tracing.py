@@ -20,7 +20,7 @@ _TRACEPARENT: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class TraceContext:
-    """One span of one trace: what a caller hands on to whom it calls."""
+    """A span of a trace, as a caller propagates it to the service it calls."""
 
     trace_id: str
     span_id: str
@@ -30,26 +30,26 @@ class TraceContext:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.sampled else '00'}"
 
     def child(self, random_bytes: bytes) -> TraceContext:
-        """The same trace, seen from a new span."""
+        """Return the same trace with a new span."""
         return TraceContext(self.trace_id, new_span_id(random_bytes), self.sampled)
 
 
 def parse_traceparent(header: str | None) -> TraceContext | None:
-    """The caller's context; None, and so a new trace, when the header is absent or breaks the standard."""
+    """Return the caller's context; None if the header is absent or invalid, so a new trace begins."""
     match = _TRACEPARENT.fullmatch(header.strip()) if header else None
     if match is None:
         return None
     version, trace_id, span_id = match["version"], match["trace"], match["span"]
     if version == "ff" or not trace_id.strip("0") or not span_id.strip("0"):
         return None
-    # Only later versions may carry more fields; their first four keep this meaning.
+    # Only later versions may have more fields; the first four keep their meaning.
     if version == "00" and match["rest"] is not None:
         return None
     return TraceContext(trace_id, span_id, bool(int(match["flags"], 16) & _SAMPLED))
 
 
 def new_trace(random_bytes: bytes) -> TraceContext:
-    """A new trace from 24 random bytes."""
+    """Create a new trace from 24 random bytes."""
     return TraceContext(
         new_trace_id(random_bytes[:TRACE_ID_BYTES]), new_span_id(random_bytes[TRACE_ID_BYTES:])
     )

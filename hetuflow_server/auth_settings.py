@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated
 
-from hetuflow_core.access.group_roles import read_meaning
+from hetuflow_core.access.group_roles import parse_role
 from hetuflow_core.errors import Fault
 from hetuflow_core.runtime.config.keys import Key, SecretText, Section
 from hetuflow_core.runtime.config.rules import http_url_fault
@@ -16,7 +16,7 @@ from hetuflow_core.runtime.config.rules import http_url_fault
 def _roles_fault(roles: Mapping[str, str]) -> str | None:
     for group, meaning in roles.items():
         try:
-            read_meaning(meaning)
+            parse_role(meaning)
         except ValueError as error:
             return f"has for {group!r} a value that stands for nothing: {error}"
     return None

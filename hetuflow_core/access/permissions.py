@@ -1,9 +1,8 @@
-"""What may be done, who may do it by role, and what becomes of several grants; pure, and listed in the docs.
+"""Permissions, the permissions of each role, and the combination of several grants.
 
-A role is a set of permissions. A grant gives a role in one namespace or in all of them, and may add or
+A role is a set of permissions. A grant assigns a role in one namespace or in all namespaces, and may add or
 withhold single permissions.
-`Rights` is what all grants of somebody amount to: what a key may do is its own rights cut
-down to those of its owner.
+`Rights` are the combined grants of a user or key; the rights of a key are limited to those of its owner.
 """
 
 from __future__ import annotations
@@ -60,42 +59,42 @@ MEANINGS: Final[Mapping[Permission, str]] = MappingProxyType(
         Permission.SYSTEM_READ: "see versions, servers, the leader and the length of the queue",
         Permission.NAMESPACES_READ: "see the namespace, its weight and its server",
         Permission.JOBS_READ: "see jobs and plan an apply",
-        Permission.SCHEDULES_READ: "see schedules, daemons, backfills and coming fires",
+        Permission.SCHEDULES_READ: "see schedules, daemons, backfills and upcoming fires",
         Permission.CALENDARS_READ: "see calendars",
-        Permission.LIMITS_READ: "see limits and what uses them",
+        Permission.LIMITS_READ: "see limits and their use",
         Permission.TASKS_READ: "see tasks and their attempts",
         Permission.LOGS_READ: "read the logs of tasks",
-        Permission.ARTIFACTS_READ: "fetch files that tasks left behind",
-        Permission.FLOWS_READ: "see runs of flows",
+        Permission.ARTIFACTS_READ: "download the output files of tasks",
+        Permission.FLOWS_READ: "see flow runs",
         Permission.EVENTS_READ: "see events",
         Permission.ALERTS_READ: "see alerts",
         Permission.AGENTS_READ: "see agents that serve the namespace",
-        Permission.TASKS_RUN: "run jobs, cancel and repeat tasks",
+        Permission.TASKS_RUN: "run jobs, cancel and retry tasks",
         Permission.JOBS_OPERATE: "enable and disable jobs",
-        Permission.SCHEDULES_OPERATE: "enable, disable and backfill schedules; steer daemons",
-        Permission.FLOWS_OPERATE: "cancel and repeat runs of flows, approve and reject",
+        Permission.SCHEDULES_OPERATE: "enable, disable and backfill schedules; control daemons",
+        Permission.FLOWS_OPERATE: "cancel and retry flow runs, approve and reject nodes",
         Permission.EVENTS_EMIT: "emit events",
         Permission.JOBS_WRITE: "create, change and delete jobs",
         Permission.SCHEDULES_WRITE: "create, change and delete schedules",
         Permission.CALENDARS_WRITE: "create, change and delete calendars",
         Permission.LIMITS_WRITE: "create, change and delete limits",
         Permission.ALERTS_WRITE: "create, change and delete alerts",
-        Permission.WEBHOOKS_READ: "see webhooks and what was delivered",
+        Permission.WEBHOOKS_READ: "see webhooks and their deliveries",
         Permission.WEBHOOKS_WRITE: "create, change and delete webhooks",
         Permission.SECRETS_READ: "see the names of secrets, never their values",
-        Permission.SECRETS_USE: "write jobs that are given secrets",
+        Permission.SECRETS_USE: "write jobs that use secrets",
         Permission.SECRETS_WRITE: "create, change and delete secrets",
         Permission.SECRETS_ROTATE_KEY: "encrypt all secrets with a new key",
         Permission.AUDIT_READ: "read the audit trail",
-        Permission.AUDIT_VERIFY: "read the whole chain of the audit trail, to check it",
-        Permission.NAMESPACES_WRITE: "create, weigh and bind namespaces",
-        Permission.AGENTS_MANAGE: "approve, drain, configure and remove agents; make and revoke their tokens",
-        Permission.USERS_MANAGE: "create, disable and delete users, and give them roles",
-        Permission.KEYS_MANAGE: "see and revoke the API keys of others",
+        Permission.AUDIT_VERIFY: "read the whole chain of the audit trail to verify it",
+        Permission.NAMESPACES_WRITE: "create namespaces, set their weight and bind them",
+        Permission.AGENTS_MANAGE: "approve, drain, configure and remove agents; create and revoke tokens",
+        Permission.USERS_MANAGE: "create, disable and delete users, and assign roles",
+        Permission.KEYS_MANAGE: "see and revoke the API keys of other users",
     }
 )
 
-# About the whole system: held only by whoever holds them in every namespace.
+# System-wide permissions: effective only if granted in all namespaces.
 GLOBAL: Final = frozenset(
     {
         Permission.SECRETS_ROTATE_KEY,
@@ -157,7 +156,7 @@ _NOTHING: Final = frozenset[Permission]()
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role in one namespace, or in all of them; what any grant withholds, no other one gives there."""
+    """A role in one namespace or in all; a permission that any grant withholds is withheld there."""
 
     role: Role
     # None: every namespace.
@@ -168,7 +167,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Rights:
-    """What somebody may do: in the namespaces named exactly this, in all others `everywhere`."""
+    """Permissions of a caller: `named` by namespace, `everywhere` in all other namespaces."""
 
     everywhere: frozenset[Permission] = _NOTHING
     named: Mapping[str, frozenset[Permission]] = field(default_factory=dict)
@@ -185,28 +184,28 @@ class Rights:
     def allows_somewhere(self, permission: Permission) -> bool:
         if permission in GLOBAL:
             return self.allows_everywhere(permission)
-        return permission in self.everywhere or any(permission in one for one in self.named.values())
+        return permission in self.everywhere or any(permission in held for held in self.named.values())
 
     def reach(self, permission: Permission | None) -> frozenset[str] | None:
-        """Return the namespaces in which this may be done, or anything at all; None for every namespace.
+        """Return the namespaces with this permission, or with any permission; None for every namespace.
 
-        Names must have been completed where a grant withholds in one namespace what another gives in all.
+        Call `completed` first if `has_exceptions`.
         """
-        if all(_holds(one, permission) for one in (self.everywhere, *self.named.values())):
+        if all(_holds(held, permission) for held in (self.everywhere, *self.named.values())):
             return None
         return frozenset(name for name, held in self.named.items() if _holds(held, permission))
 
     @property
     def has_exceptions(self) -> bool:
-        """Whether something is held in all namespaces but some; the names of the rest are then needed."""
+        """Whether a permission for all namespaces is withheld in some of them."""
         return any(self.everywhere - held for held in self.named.values())
 
     def completed(self, names: Iterable[str]) -> Rights:
-        """Return the same rights with each of these namespaces named."""
+        """Return the same rights with an entry for each of these namespaces."""
         return Rights(self.everywhere, {**dict.fromkeys(names, self.everywhere), **self.named})
 
     def cut_to(self, other: Rights) -> Rights:
-        """Return what both allow."""
+        """Return the rights that both have."""
         names = {*self.named, *other.named}
         return Rights(
             self.everywhere & other.everywhere,
@@ -217,28 +216,28 @@ class Rights:
         return Rights(self.everywhere & scopes, {name: held & scopes for name, held in self.named.items()})
 
     def covers(self, other: Rights) -> bool:
-        """Whether everything that `other` allows is allowed here too."""
+        """Whether these rights include all rights of `other`."""
         return other.everywhere <= self.everywhere and all(
             other.within(name) <= self.within(name) for name in {*self.named, *other.named}
         )
 
 
 def rights_of(grants: Iterable[Grant]) -> Rights:
-    """Return what grants amount to together; withholding wins over giving."""
-    given = list(grants)
-    everywhere = [one for one in given if one.namespace is None]
-    names = {one.namespace for one in given if one.namespace is not None}
+    """Combine grants; withheld permissions take precedence."""
+    grants = list(grants)
+    everywhere = [grant for grant in grants if grant.namespace is None]
+    names = {grant.namespace for grant in grants if grant.namespace is not None}
     return Rights(
-        _amount(everywhere),
-        {name: _amount([*everywhere, *(one for one in given if one.namespace == name)]) for name in names},
+        _combined(everywhere),
+        {name: _combined([*everywhere, *(g for g in grants if g.namespace == name)]) for name in names},
     )
 
 
-def _amount(grants: Iterable[Grant]) -> frozenset[Permission]:
+def _combined(grants: Iterable[Grant]) -> frozenset[Permission]:
     held, withheld = set[Permission](), set[Permission]()
-    for one in grants:
-        held |= ROLE_PERMISSIONS[one.role] | one.also
-        withheld |= one.without
+    for grant in grants:
+        held |= ROLE_PERMISSIONS[grant.role] | grant.also
+        withheld |= grant.without
     return frozenset(held - withheld)
 
 

@@ -1,4 +1,4 @@
-"""What a person or program may do; each role may do all that the ones before it may."""
+"""Roles of users and keys; each role includes the permissions of the previous ones."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Role(StrEnum):
 
 
 class GrantOrigin(StrEnum):
-    """Who has given a grant."""
+    """The origin of a grant."""
 
     LOCAL = "local"
-    # An identity provider; anew at every login.
+    # Assigned by an identity provider at every login.
     PROVIDER = "provider"

@@ -1,8 +1,8 @@
-"""Commands to agents: what there is to say, and what becomes of it.
+"""Commands to agents and their states.
 
-pending ─► delivered ─► acknowledged        redelivered with growing pauses until it is acknowledged
+pending ─► delivered ─► acknowledged        redelivered with growing delays until it is acknowledged
    │           │
-   └───────────┴──► superseded | dead       a later one says otherwise | nobody answered in time
+   └───────────┴──► superseded | dead       replaced by a later command | not acknowledged in time
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class CommandState(StrEnum):
     DEAD = "dead"
 
 
-# Those that may still be delivered.
+# States in which a command may still be delivered.
 LIVE_STATES: Final = frozenset({CommandState.PENDING, CommandState.DELIVERED})
-# Each of these says whether the agent takes work, so only the latest one counts.
+# These commands set whether the agent accepts work, so only the latest one counts.
 MODE_COMMANDS: Final = frozenset({CommandKind.DRAIN, CommandKind.RESUME})
 
 MOST_ATTEMPTS: Final = 10
 FIRST_PAUSE: Final = timedelta(seconds=5)
 LONGEST_PAUSE: Final = timedelta(minutes=5)
-# How long each may wait for its agent; a shutdown that comes a day late would be a surprise.
+# How long a command may wait for its agent; a shutdown must not arrive a day late.
 LIFETIMES: Final = {
     CommandKind.DRAIN: timedelta(days=1),
     CommandKind.RESUME: timedelta(days=1),
@@ -52,24 +52,24 @@ MOST_SLOTS: Final = 10_000
 
 
 class Shutdown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Stop the agent: once what runs has ended, or `now`, which ends it."""
+    """Stops the agent after its running tasks have ended, or `now`, which ends them."""
 
     now: bool = False
 
 
 class AgentConfiguration(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Settings an agent may be given while it runs; what is None stays as it is."""
+    """Settings that can change while an agent runs; None leaves a setting unchanged."""
 
     slots: int | None = None
-    # Take the place of all labels of its own configuration.
+    # Replaces all labels of the agent's configuration file.
     labels: dict[str, str] | None = None
     taints: list[str] | None = None
     log_level: LogLevel | None = None
-    # First forget what was given before, so that its own configuration counts again.
+    # Discard earlier commands first, so that the configuration file applies again.
     reset: bool = False
 
     def over(self, earlier: AgentConfiguration) -> AgentConfiguration:
-        """Return what holds when this is given after `earlier`."""
+        """Return the effective settings if this command follows `earlier`."""
         if self.reset:
             return msgspec.structs.replace(self, reset=False)
         return AgentConfiguration(

@@ -1,6 +1,6 @@
-"""What a new configuration of an agent may hold.
+"""Validation of the settings in a configure command.
 
-Apart from the commands themselves: clients send those, and need nothing of placement for it.
+Separate from the commands, so that clients do not import placement.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ _MOST_LABELS: Final = 64
 _LONGEST_LABEL: Final = 256
 
 
-def check_configuration(wanted: AgentConfiguration) -> None:
-    """Raise with every fault; what passes can be put into effect by any agent."""
+def check_configuration(configuration: AgentConfiguration) -> None:
+    """Raise `Invalid` with all faults; every agent can apply a valid configuration."""
     faults = []
-    if wanted == AgentConfiguration():
-        faults.append(Fault("", "says nothing: give slots, labels, taints, log_level or reset"))
-    if wanted.slots is not None and not 1 <= wanted.slots <= MOST_SLOTS:
+    if configuration == AgentConfiguration():
+        faults.append(Fault("", "is empty: give slots, labels, taints, log_level or reset"))
+    if configuration.slots is not None and not 1 <= configuration.slots <= MOST_SLOTS:
         faults.append(Fault("slots", f"must be from 1 to {MOST_SLOTS}"))
-    if wanted.log_level is not None and wanted.log_level not in get_args(LogLevel):
+    if configuration.log_level is not None and configuration.log_level not in get_args(LogLevel):
         faults.append(Fault("log_level", f"must be one of {', '.join(get_args(LogLevel))}"))
-    faults += _label_faults(wanted.labels or {})
-    for place, taint in enumerate(wanted.taints or ()):
+    faults += _label_faults(configuration.labels or {})
+    for place, taint in enumerate(configuration.taints or ()):
         try:
             parse_taint(taint)
         except Invalid as error:
             faults.append(Fault(f"taints[{place}]", error.message))
     if faults:
-        raise Invalid("This configuration cannot be accepted.", faults=faults)
+        raise Invalid("The agent configuration is invalid.", faults=faults)
 
 
 def _label_faults(labels: dict[str, str]) -> list[Fault]:

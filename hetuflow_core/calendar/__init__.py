@@ -1,4 +1,4 @@
-"""Calendars: named sets of days on which schedules fire, or do not (`DaySet.why`)."""
+"""Calendars: named sets of days that schedules skip or are restricted to."""
 
 from hetuflow_core.calendar.days import DaySet, HolidaySets
 from hetuflow_core.calendar.public_holidays import PublicHolidays

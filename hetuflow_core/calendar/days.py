@@ -1,4 +1,4 @@
-"""Whether a day is one of a calendar's, and why."""
+"""Whether a day belongs to a calendar, and why."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hetuflow_core.calendar.spec import WEEKDAYS, DayRange, Weekday
 
 
 class HolidaySets(Protocol):
-    """Public holidays by the name of their country, region or market, such as `DE-BY`."""
+    """Public holidays by country, region or market, such as `DE-BY`."""
 
     def days(self, name: str, year: int) -> Mapping[date, str]:
-        """The holidays of a year and what they are called."""
+        """Return the holidays of a year with their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class DaySet:
-    """A set of days: of `holidays`, `dates`, `weekdays` and other calendars, without `except_days`."""
+    """The days of `holidays`, `dates`, `weekdays` and other calendars, without `except_days`."""
 
     name: str
     holidays: tuple[str, ...] = ()
@@ -30,13 +30,13 @@ class DaySet:
     holiday_sets: HolidaySets | None = None
 
     def why(self, day: date) -> str | None:
-        """What makes it one of them: the holiday's name, `sat`, the date itself; None if nothing does."""
+        """Return why the set contains the day: the holiday's name, `sat` or the date; None if it does not."""
         if any(day in days for days in self.except_days):
             return None
         if self.holiday_sets is not None:
             for name in self.holidays:
-                if (called := self.holiday_sets.days(name, day.year).get(day)) is not None:
-                    return called
+                if (holiday := self.holiday_sets.days(name, day.year).get(day)) is not None:
+                    return holiday
         if any(day in days for days in self.dates):
             return str(day)
         if (weekday := WEEKDAYS[day.weekday()]) in self.weekdays:

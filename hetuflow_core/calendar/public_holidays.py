@@ -1,7 +1,7 @@
 """Public holidays of countries, their regions and of markets: `DE`, `DE-BY`, `XNYS`.
 
-They come from the package `holidays`. It is large and belongs to the server's dependencies, so it is loaded
-when a calendar first asks for one; names are in English where it has them, whatever the host's language is.
+They come from the package `holidays`, a large dependency of the server, which is imported on first use. Names
+are in English where available.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _YEARS_KEPT: Final = 2048
 
 
 class PublicHolidays:
-    """`HolidaySets` of the package."""
+    """`HolidaySets` from the package."""
 
     def days(self, name: str, year: int) -> Mapping[date, str]:
         return _days(name, year)
 
     def check(self, name: str) -> None:
-        """Raise `Invalid` with a suggestion unless there are holidays of that name."""
+        """Raise `Invalid` with a suggestion if the name is unknown."""
         country, _, region = name.partition("-")
         regions = _known().get(country)
         if not _NAME.fullmatch(name) or regions is None:
@@ -40,7 +40,7 @@ class PublicHolidays:
                 if close
                 else "write a country such as DE, or a market such as XNYS."
             )
-            raise Invalid(f'there are no holidays called "{name[:_SHOWN]}": {hint}')
+            raise Invalid(f'"{name[:_SHOWN]}" is not a known set of holidays: {hint}')
         if region and region not in regions:
             some = f"use {', '.join(regions[:_MOST_SHOWN])}" if regions else f"write {country}"
             raise Invalid(f'{country} has no region "{region[:_SHOWN]}": {some}.')
@@ -55,7 +55,7 @@ def _days(name: str, year: int) -> Mapping[date, str]:
     package = _package()
     make = package.financial_holidays if country in _markets() else package.country_holidays
     with warnings.catch_warnings():
-        # Some countries announce theirs a few years ahead only; what is not known yet is no error.
+        # Some countries announce holidays only a few years ahead; unknown future holidays are not an error.
         warnings.simplefilter("ignore")
         bare: Any = make(country, subdiv=region or None)
         language = _LANGUAGE if _LANGUAGE in bare.supported_languages else bare.default_language
@@ -74,6 +74,6 @@ def _markets() -> Mapping[str, list[str]]:
 
 
 def _package() -> ModuleType:
-    import holidays  # noqa: PLC0415 (only servers install it, and it takes long to load)
+    import holidays  # noqa: PLC0415 (only servers install it, and it loads slowly)
 
     return holidays

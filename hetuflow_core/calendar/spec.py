@@ -1,4 +1,4 @@
-"""Calendars as both sides hold them: named sets of days; every field has the name it has in the job file."""
+"""The definition of a calendar; fields have the same names as in the job file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WEEKDAYS = tuple(Weekday)
 
 
 class DayRange(msgspec.Struct, frozen=True):
-    """From one day to another, both part of it; written `2026-12-24` or `2026-12-24/2026-12-31`."""
+    """An inclusive range of days; written `2026-12-24` or `2026-12-24/2026-12-31`."""
 
     first: date
     last: date

@@ -1,4 +1,4 @@
-"""Daemons: work that is kept running. What one says (`DaemonSpec`), and the decisions about its slots."""
+"""Daemons, whose instances are kept running: their definition (`DaemonSpec`) and slot decisions."""
 
 from hetuflow_core.daemon.agent_order import DaemonHost, spread
 from hetuflow_core.daemon.description import describe

@@ -1,4 +1,4 @@
-"""Which agent an instance of a daemon is offered to first: one without another of the same daemon."""
+"""Choose preferred agents for the instances of a daemon, to spread them."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from uuid import UUID
 
 @dataclass(frozen=True, slots=True)
 class DaemonHost:
-    """An agent that takes work of the daemon's job."""
+    """An agent that may run the daemon's job."""
 
     id: UUID
     slots: int
-    # How many instances it has, of whatever job.
+    # Number of instances of all jobs on the agent.
     load: int = 0
 
 
 def spread(number: int, hosts: Iterable[DaemonHost], occupied: Sequence[UUID]) -> list[UUID | None]:
-    """Return the agents for so many new instances, given where the daemon's others are; None: any.
+    """Return preferred agents for `number` new instances, given the agents of existing ones; None: any.
 
-    The fewest of the same daemon count first, then the least loaded. An agent without a free slot is no
-    choice while another has one: what is tied to it would only wait.
+    Prefers agents with the fewest instances of the daemon, then the least loaded. Agents without a free slot
+    are not chosen, because the instance would wait.
     """
-    here = Counter(occupied)
-    left = sorted(hosts, key=lambda host: host.id)
+    instances = Counter(occupied)
+    candidates = sorted(hosts, key=lambda host: host.id)
     chosen: list[UUID | None] = []
-    given: Counter[UUID] = Counter()
+    assigned: Counter[UUID] = Counter()
     for _ in range(number):
         best = min(
-            (host for host in left if host.load + given[host.id] < host.slots),
-            key=lambda host: (here[host.id], (host.load + given[host.id]) / host.slots),
+            (host for host in candidates if host.load + assigned[host.id] < host.slots),
+            key=lambda host: (instances[host.id], (host.load + assigned[host.id]) / host.slots),
             default=None,
         )
         chosen.append(best.id if best else None)
         if best is not None:
-            here[best.id] += 1
-            given[best.id] += 1
+            instances[best.id] += 1
+            assigned[best.id] += 1
     return chosen

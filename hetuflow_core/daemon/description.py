@@ -1,4 +1,4 @@
-"""A daemon in a sentence: what takes the place of coming fires."""
+"""Describe a daemon in a sentence, shown instead of upcoming fires."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def describe(spec: DaemonSpec) -> str:
 
 def _restarts(spec: DaemonSpec) -> str:
     if spec.restart is Restart.NEVER:
-        return "one that ends by itself is not started again"
+        return "an instance that ends is not restarted"
     ends = "fails" if spec.restart is Restart.ON_FAILURE else "ends"
     delays = f"{format_duration(spec.backoff.delay)} up to {format_duration(spec.backoff.max_delay)}"
-    return f"one that {ends} is started again, after {delays} while it does not last"
+    return f"an instance that {ends} is restarted, after {delays} if it keeps ending early"

@@ -1,4 +1,4 @@
-"""What follows when an instance of a daemon has ended: another one, when, or none."""
+"""Decide whether and when an ended instance of a daemon is restarted."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
 _NONE: Final = timedelta(0)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _GOOD: Final = frozenset({InstanceStatus.SUCCEEDED, InstanceStatus.SKIPPED})
-# Doubling more often than this changes nothing: every cap is reached.
+# More doublings have no effect, because every maximum is reached.
 _MOST_DOUBLINGS: Final = 62
 
 
 @dataclass(frozen=True, slots=True)
 class RestartDecision:
-    # The policy says that nothing follows.
+    # The restart policy ends the slot.
     rests: bool
-    # How often in a row it has ended before it was stable.
+    # Consecutive ends before the instance was stable.
     crashes: int
     delay: timedelta = _NONE
 
@@ -28,11 +28,11 @@ class RestartDecision:
 def after_end(
     spec: DaemonSpec, status: InstanceStatus, *, ran_for: timedelta, crashes: int, random: float
 ) -> RestartDecision:
-    """Decide what follows an instance that ended as `status` after `crashes` that ended too soon before it.
+    """Decide about an instance that ended as `status`, after `crashes` consecutive early ends.
 
-    `random` lies between 0 and 1. What somebody ended on purpose is replaced at once: that says nothing about
-    how well it runs. What was lost is replaced too, and counts as a crash unless it had run long enough; so a
-    host on which nothing can be started is not asked again and again.
+    `random` is between 0 and 1. A cancelled instance is replaced immediately, because a cancel is not a
+    failure. A lost instance is replaced too, and counts as a crash unless it was stable, so that a host that
+    cannot start processes is not tried without a delay.
     """
     if status not in INSTANCE_TERMINAL:
         raise ValueError(f"an instance that is {status} has not ended")
@@ -48,10 +48,10 @@ def after_end(
 
 
 def longest_delay(backoff: RestartBackoff, crashes: int) -> timedelta:
-    """The delay after so many crashes in a row, before jitter."""
+    """Return the delay after consecutive crashes, before jitter."""
     if crashes < 1:
         raise ValueError("a delay follows at least one crash")
-    # In whole numbers: a duration doubled a hundred times is beyond what a timedelta holds.
+    # Integers, because a timedelta would overflow after many doublings.
     delay = (backoff.delay // _MICROSECOND) << min(crashes - 1, _MOST_DOUBLINGS)
     return min(backoff.max_delay, timedelta(microseconds=min(delay, backoff.max_delay // _MICROSECOND)))
 

@@ -1,8 +1,8 @@
-"""What is to be done about the slots of a daemon: pure, and the same for whoever looks.
+"""Decide what to do about the slots of a daemon.
 
 A daemon has slots, numbered from 0: one per replica, or one per agent. A slot has at most one live instance.
-The transaction that ends an instance starts the next; the owner's loop decides by the same function about
-everything else, and about what was left undone.
+The transaction that ends an instance starts the next one. The loop of the namespace's owner uses the same
+function for all other changes and for repairs.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from uuid import UUID
 from hetuflow_core.daemon.spec import DaemonSpec
 from hetuflow_core.states import InstanceStatus
 
-# An instance is offered to the agent that would spread its daemon best; after this, to any.
+# An instance is reserved for its preferred agent for this long; then any agent may claim it.
 TIED_FOR: Final = timedelta(seconds=5)
 _UNCLAIMED: Final = frozenset({InstanceStatus.HELD, InstanceStatus.PENDING})
 
 
 class EndReason(StrEnum):
-    """Why an instance of a daemon was ended on purpose; the reason of its task."""
+    """Why a daemon instance was ended on purpose; stored as the reason of its task."""
 
     STOPPED = "stopped"
     SCALED_DOWN = "scaled_down"
@@ -37,11 +37,11 @@ class EndReason(StrEnum):
 @dataclass(frozen=True, slots=True)
 class DaemonAgent:
     id: UUID
-    # It is online and serves the namespace, and the job may run on it.
+    # The agent is online, serves the namespace and may run the job.
     fits: bool
-    # It was heard of lately.
+    # The server received a recent heartbeat.
     reachable: bool
-    # It gives its work up.
+    # The agent is draining, and its instances move to other agents.
     draining: bool = False
 
     @property
@@ -57,7 +57,7 @@ class LiveInstance:
     agent_id: UUID | None = None
     target_agent_id: UUID | None = None
     cancel_requested: bool = False
-    # Its readiness probe has said yes, or it has none.
+    # The readiness probe succeeded, or the daemon has none.
     ready: bool = False
 
     @property
@@ -65,32 +65,32 @@ class LiveInstance:
         return self.status is InstanceStatus.RUNNING and self.ready and not self.cancel_requested
 
     @property
-    def whereabouts(self) -> UUID | None:
-        """The agent that has it, or is to have it."""
+    def agent_or_target(self) -> UUID | None:
+        """The agent that holds the instance, or its target."""
         return self.agent_id or self.target_agent_id
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
     number: int
-    # The agent it belongs to, of a daemon with one per agent.
+    # The agent of the slot, for a daemon with one instance per agent.
     agent_id: UUID | None = None
-    # What its newest instance was made of.
+    # The template of the newest instance.
     template: str | None = None
-    # The policy says that nothing follows what has ended.
+    # The restart policy ended the slot.
     rests: bool = False
-    # Somebody wants it started anew.
+    # A restart was requested.
     replace: bool = False
-    # Nobody wants it.
+    # The slot is no longer needed.
     retired: bool = False
     live: LiveInstance | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonState:
-    # None: it is to be stopped.
+    # None: stop the daemon.
     spec: DaemonSpec | None
-    # What instances are made of now: another one for every version of the job, and whatever else they get.
+    # Identifies the job version and other inputs of new instances.
     template: str
     slots: Sequence[Slot]
 
@@ -98,7 +98,7 @@ class DaemonState:
 @dataclass(frozen=True, slots=True)
 class StartInstance:
     slot: int
-    # Of a daemon with one per agent.
+    # Set for a daemon with one instance per agent.
     agent_id: UUID | None = None
 
 
@@ -111,7 +111,7 @@ class EndInstance:
 
 @dataclass(frozen=True, slots=True)
 class FreeFromAgent:
-    """Let any agent have what one did not take."""
+    """Allow any agent to claim an instance that its preferred agent did not claim."""
 
     slot: int
     instance_id: UUID
@@ -126,30 +126,30 @@ Action: TypeAlias = "StartInstance | EndInstance | FreeFromAgent | RetireSlot"
 
 
 def decide(daemon: DaemonState, agents: Collection[DaemonAgent], now: datetime) -> list[Action]:
-    """Return what brings a daemon nearer to what it should be; nothing when it is there, or on its way."""
+    """Return the actions that bring a daemon closer to its desired state."""
     known = {agent.id: agent for agent in agents}
     slots = {slot.number: slot for slot in daemon.slots}
-    wanted = _wanted(daemon, slots, known)
+    desired = _desired(daemon, slots, known)
     actions: list[Action] = []
     for number, slot in sorted(slots.items(), reverse=True):
-        if number not in wanted:
-            actions += _let_go(daemon, slot)
-    actions += _replace(daemon, slots, wanted, known)
+        if number not in desired:
+            actions += _retire(daemon, slot)
+    actions += _replace(daemon, slots, desired, known)
     ending = {action.slot for action in actions if isinstance(action, EndInstance)}
-    for number, agent_id in sorted(wanted.items()):
+    for number, agent_id in sorted(desired.items()):
         slot = slots.get(number, Slot(number))
         if slot.live is None:
             if not _stays_at_rest(daemon, slot, agent_id):
                 actions.append(StartInstance(number, agent_id))
-        elif agent_id is None and number not in ending and _tied_in_vain(slot.live, known, now):
+        elif agent_id is None and number not in ending and _target_failed(slot.live, known, now):
             actions.append(FreeFromAgent(number, slot.live.instance_id))
     return actions
 
 
-def _wanted(
+def _desired(
     daemon: DaemonState, slots: Mapping[int, Slot], agents: Mapping[UUID, DaemonAgent]
 ) -> dict[int, UUID | None]:
-    """Return {slot: the agent it is for} of the slots that should have an instance."""
+    """Return {slot: target agent} of the slots that should have an instance."""
     spec = daemon.spec
     if spec is None:
         return {}
@@ -159,27 +159,27 @@ def _wanted(
 
 
 def _slots_of_agents(slots: Mapping[int, Slot], agents: Mapping[UUID, DaemonAgent]) -> dict[UUID, int]:
-    """An agent keeps its slot; a new one takes what it runs already, or the first that is nobody's."""
+    """Assign slots: an agent keeps its slot; a new agent gets the slot it runs, or the first free one."""
     bound = {slot.agent_id: slot for slot in slots.values() if slot.agent_id in agents}
     free = {number for number, slot in slots.items() if slot.agent_id not in agents}
     runs = {live.agent_id: number for number in sorted(free, reverse=True) if (live := slots[number].live)}
     numbers = _unused(slots.keys() - free)
-    found: dict[UUID, int] = {}
+    numbers_of: dict[UUID, int] = {}
     new = []
     for id_, agent in sorted(agents.items()):
         slot = bound.get(id_)
-        # One that cannot be reached keeps what it runs until its lease is over.
+        # An unreachable agent keeps its instance until the lease expires.
         if agent.takes_work or (agent.fits and slot is not None and _is_run_by(slot.live, id_)):
             if slot is not None:
-                found[id_] = slot.number
+                numbers_of[id_] = slot.number
             elif id_ in runs:
-                found[id_] = runs[id_]
+                numbers_of[id_] = runs[id_]
             else:
                 new.append(id_)
-    taken = set(found.values())
+    taken = set(numbers_of.values())
     for id_ in new:
-        found[id_] = next(number for number in numbers if number not in taken)
-    return found
+        numbers_of[id_] = next(number for number in numbers if number not in taken)
+    return numbers_of
 
 
 def _is_run_by(live: LiveInstance | None, agent_id: UUID) -> bool:
@@ -191,20 +191,20 @@ def _unused(used: Collection[int]) -> Iterator[int]:
 
 
 def _stays_at_rest(daemon: DaemonState, slot: Slot, agent_id: UUID | None) -> bool:
-    """Whether what has ended there is what should be there now, on the agent it should be on."""
+    """Whether the ended instance has the current template and agent, so the slot needs no new one."""
     is_same = slot.template == daemon.template and not slot.replace
     return slot.rests and is_same and agent_id in {None, slot.agent_id}
 
 
-def _let_go(daemon: DaemonState, slot: Slot) -> list[Action]:
+def _retire(daemon: DaemonState, slot: Slot) -> list[Action]:
     if slot.live is None:
         return [] if slot.retired else [RetireSlot(slot.number)]
     if slot.live.cancel_requested:
         return []
-    return [EndInstance(slot.number, slot.live.instance_id, _reason_to_let_go(daemon))]
+    return [EndInstance(slot.number, slot.live.instance_id, _reason_to_retire(daemon))]
 
 
-def _reason_to_let_go(daemon: DaemonState) -> EndReason:
+def _reason_to_retire(daemon: DaemonState) -> EndReason:
     if daemon.spec is None:
         return EndReason.STOPPED
     return EndReason.AGENT_LEFT if daemon.spec.per_agent else EndReason.SCALED_DOWN
@@ -213,18 +213,18 @@ def _reason_to_let_go(daemon: DaemonState) -> EndReason:
 def _replace(
     daemon: DaemonState,
     slots: Mapping[int, Slot],
-    wanted: Mapping[int, UUID | None],
+    desired: Mapping[int, UUID | None],
     agents: Mapping[UUID, DaemonAgent],
 ) -> list[Action]:
-    """End what is out of date or in the wrong place, with no more missing at once than is allowed.
+    """End outdated or misplaced instances, within the limit of unavailable instances.
 
-    What is not available anyway may go first: that costs nothing.
+    Instances that are already unavailable do not count against the limit.
     """
     if daemon.spec is None:
         return []
-    here = [slots.get(number, Slot(number)) for number in sorted(wanted)]
+    here = [slots.get(number, Slot(number)) for number in sorted(desired)]
     missing = sum(
-        not (slot.live.available if slot.live else _stays_at_rest(daemon, slot, wanted[slot.number]))
+        not (slot.live.available if slot.live else _stays_at_rest(daemon, slot, desired[slot.number]))
         for slot in here
     )
     room = daemon.spec.max_unavailable.of(len(here)) - missing
@@ -233,7 +233,7 @@ def _replace(
         live = slot.live
         if live is None or live.cancel_requested:
             continue
-        reason = _reason_to_replace(daemon, slot, live, wanted[slot.number], agents)
+        reason = _reason_to_replace(daemon, slot, live, desired[slot.number], agents)
         if reason is None or (live.available and room <= 0):
             continue
         room -= live.available
@@ -253,12 +253,12 @@ def _reason_to_replace(
     if slot.replace:
         return EndReason.RESTARTED
     if agent_id is not None:
-        return None if live.whereabouts == agent_id else EndReason.UPDATED
+        return None if live.agent_or_target == agent_id else EndReason.UPDATED
     agent = agents.get(live.agent_id) if live.agent_id else None
     return EndReason.AGENT_DRAINED if agent is not None and agent.draining else None
 
 
-def _tied_in_vain(live: LiveInstance, agents: Mapping[UUID, DaemonAgent], now: datetime) -> bool:
+def _target_failed(live: LiveInstance, agents: Mapping[UUID, DaemonAgent], now: datetime) -> bool:
     if live.target_agent_id is None or live.status not in _UNCLAIMED or live.cancel_requested:
         return False
     agent = agents.get(live.target_agent_id)

@@ -1,4 +1,4 @@
-"""The state of a slot in one word."""
+"""The state of a slot, for display."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hetuflow_core.states import InstanceStatus
 
 class SlotState(StrEnum):
     STARTING = "starting"
-    RUNNING = "running"  # and not ready yet, or not any more
+    RUNNING = "running"  # but not ready
     READY = "ready"
     BACKING_OFF = "backing_off"
     STOPPING = "stopping"
@@ -29,7 +29,7 @@ def show(
     rests: bool = False,
     last_status: str | None = None,
 ) -> SlotState:
-    """`status` is that of its live instance, `last_status` that of the one before it."""
+    """`status` is of the live instance, `last_status` of the previous one."""
     if status is None:
         if not rests:
             return SlotState.STOPPED

@@ -36,9 +36,9 @@ _MAX_DELAY: Final = timedelta(minutes=5)
 
 
 class Restart(StrEnum):
-    """After which ends of its own an instance is followed by another.
+    """After which outcomes an instance is restarted.
 
-    What was lost with its agent, or ended by a person or an update, is replaced whatever this says.
+    A lost instance, or one ended by a user or an update, is always replaced.
     """
 
     ALWAYS = "always"
@@ -59,7 +59,7 @@ def _refuse_low_cap(backoff: RestartBackoff, at: Section) -> None:
 
 
 class RestartBackoff(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait before the next start while it keeps ending soon: doubled each time, up to a cap."""
+    """The delay before a restart after early ends; doubles each time, up to a maximum."""
 
     RULES: ClassVar = (Check(_refuse_low_cap),)
 
@@ -77,7 +77,7 @@ class RestartBackoff(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SlotShare(msgspec.Struct, frozen=True, kw_only=True):
-    """So many of the slots, or so many of a hundred of them; one at least, or nothing would ever change."""
+    """A number or a percentage of the slots; at least one, so that updates can proceed."""
 
     number: int = 1
     percent: bool = False

@@ -1,4 +1,4 @@
-"""Events and the schedules that wait for them: what they say, and what an event does to each."""
+"""Events, the event triggers of schedules, and the effect of an event on a schedule."""
 
 from hetuflow_core.events.names import LONGEST_KEY, LONGEST_NAME, check_name, check_pattern, patterns_of
 from hetuflow_core.events.spec import (
@@ -12,7 +12,7 @@ from hetuflow_core.events.spec import (
     describe,
 )
 
-# As text; what is larger belongs into a file whose address the event carries.
+# As text; put larger data into a file and its address into the event.
 LARGEST_PAYLOAD = 64 * 1024
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Names of events: words with dots between them. A schedule may end one in `.*`, or take all with `*`."""
+"""Names of events: words separated by dots. Schedules may use patterns that end in `.*`, or `*` for all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ANY: Final = "*"
 
 
 def check_name(name: str) -> str:
-    """Return it; raise `Invalid` unless an event may be called so."""
+    """Return the name; raise `Invalid` if it is not a valid event name."""
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
-        raise Invalid(f'"{name[:80]}" is no name of an event: use {EXPECTED}.', code="event.name")
+        raise Invalid(f'"{name[:80]}" is not a valid event name: use {EXPECTED}.', code="event.name")
     return name
 
 
 def check_pattern(pattern: str) -> str:
-    """Return it; raise `Invalid` unless it is a name, or a name that ends in `.*`, or `*`."""
+    """Return the pattern; raise `Invalid` unless it is a name, a name that ends in `.*`, or `*`."""
     if pattern == _ANY:
         return pattern
     check_name(pattern.removesuffix(f".{_ANY}"))
@@ -31,7 +31,7 @@ def check_pattern(pattern: str) -> str:
 
 
 def patterns_of(name: str) -> list[str]:
-    """All patterns that mean an event of this name: itself, and `.*` behind each of its beginnings."""
+    """Return all patterns that match the name: the name itself, and each of its prefixes with `.*`."""
     words = name.split(".")
-    beginnings = (".".join(words[:count]) for count in range(len(words) - 1, 0, -1))
-    return [name, *(f"{beginning}.{_ANY}" for beginning in beginnings), _ANY]
+    prefixes = (".".join(words[:count]) for count in range(len(words) - 1, 0, -1))
+    return [name, *(f"{prefix}.{_ANY}" for prefix in prefixes), _ANY]

@@ -62,7 +62,7 @@ EventName: TypeAlias = Annotated[
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that counts: by its name or pattern, and by what an expression says of it."""
+    """Selects events by name or pattern and by a filter expression."""
 
     name: EventName
     filter: Filter = None
@@ -74,7 +74,7 @@ def _refuse_short_bound(debounce: Debounce, at: Section) -> None:
 
 
 class Debounce(msgspec.Struct, frozen=True, kw_only=True):
-    """Once for many: so long after the last one, and at most so long after the first."""
+    """Combines many events into one task: `quiet` after the last, and at most `at_most` after the first."""
 
     RULES: ClassVar = (Check(_refuse_short_bound),)
 
@@ -91,7 +91,7 @@ class Debounce(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throttle(msgspec.Struct, frozen=True, kw_only=True):
-    """No more than so many in a time that begins with the first of them; the others start nothing."""
+    """At most `max` tasks in a period that begins with the first; further events start no task."""
 
     max: Annotated[int, whole(1, _MOST_THROTTLED), Key("Most tasks in that time.")] = 1
     per: Annotated[
@@ -100,7 +100,7 @@ class Throttle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Absence(msgspec.Struct, frozen=True, kw_only=True):
-    """What must come within a time, or else a task starts."""
+    """Starts a task if an event does not arrive in time."""
 
     name: EventName
     filter: Filter = None
@@ -211,25 +211,25 @@ class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names and patterns by which events find it."""
+        """The names and patterns of all events that the schedule uses."""
         absent = [self.absence.wanted.name] if self.absence is not None else []
-        return frozenset([*(one.name for one in self.wanted), *absent])
+        return frozenset([*(event.name for event in self.wanted), *absent])
 
     @property
     def guards_silence(self) -> bool:
-        """Whether it counts from itself and its last event, not from another one."""
+        """Whether the absence is measured from the last awaited event, not from another event."""
         return self.absence is not None and not self.wanted
 
 
 def describe(spec: EventSpec) -> str:
-    """When it fires, in a few words."""
-    names = " and ".join(one.name for one in spec.wanted)
-    filtered = " that pass the filter" if any(one.filter for one in spec.wanted) else ""
+    """Describe when the schedule fires."""
+    names = " and ".join(event.name for event in spec.wanted)
+    filtered = " that pass the filter" if any(event.filter for event in spec.wanted) else ""
     if spec.absence is not None:
         within, absent = format_duration(spec.absence.within), spec.absence.wanted.name
-        return f"when no {absent} comes within {within}" + (f" of {names}" if names else " of the last")
+        return f"when no {absent} arrives within {within}" + (f" of {names}" if names else " of the last")
     if spec.within is not None:
-        return f"when {names} have all come within {format_duration(spec.within)}"
+        return f"when {names} have all arrived within {format_duration(spec.within)}"
     if spec.debounce is not None:
         return f"{format_duration(spec.debounce.quiet)} after the last of events {names}{filtered}"
     if spec.throttle is not None:

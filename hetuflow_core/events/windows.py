@@ -1,12 +1,12 @@
-"""What an event or a deadline does to a schedule that counts, collects or waits: pure functions of a window.
+"""The effect of events and deadlines on the windows of event schedules.
 
-A window is what a schedule remembers for one value of its key, and has a deadline at which it is looked at
-again. Whoever decides holds its row, so that decisions about one window come one after the other.
+A window is the state of a schedule for one value of its key, with a deadline. The caller locks its row, so
+decisions about one window are serialised.
 
-    debounce   opens with the first event, is put off by each, and starts one task at its deadline
-    throttle   opens with the first start; a new one opens after its deadline
-    all_of     holds the latest event for each place, as long as it is young enough
-    absence    opens with what it counts from; what comes in time closes it, its deadline starts a task
+    debounce   opens with the first event, each event postpones the deadline, which starts one task
+    throttle   opens with the first start; a new window opens after the deadline
+    all_of     stores the latest event of each name, as long as it is recent enough
+    absence    opens with the reference event; the awaited event closes it, the deadline starts a task
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from uuid import UUID
 
 from hetuflow_core.events.spec import EventSpec, Mode
 
-# Chains of events that tasks emit because of events end here.
+# Longest chain of events emitted by tasks that events started.
 DEEPEST_CHAIN: Final = 16
-# So many tasks a schedule starts in a minute for events that come of tasks which events have started.
+# Most tasks per minute that a schedule starts for events of such chains.
 MOST_CHAINED: Final = 600
 CHAIN_PERIOD: Final = timedelta(minutes=1)
 
 
 class EventOutcome(StrEnum):
-    """What became of an event at one schedule."""
+    """The effect of an event on a schedule."""
 
     STARTED = "started"
-    # It counts, and whatever comes of it comes later.
+    # The event counts and may start a task later.
     DEBOUNCED = "debounced"
     COLLECTED = "collected"
     AWAITED = "awaited"
-    # It kept a task from being started.
+    # The event arrived in time, so no task starts.
     ANSWERED = "answered"
-    # It starts nothing, and why.
+    # The event starts no task, with the reason.
     THROTTLED = "throttled"
     SKIPPED = "skipped"
     FAILED = "failed"
@@ -56,39 +56,39 @@ class Window:
     opened_at: datetime
     deadline_at: datetime
     count: int = 1
-    # None when it was opened by no event.
+    # None if no event opened the window.
     last_event: UUID | None = None
-    # By place in `all_of`.
+    # By index in `all_of`.
     collected: Mapping[int, Collected] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """An event that a schedule wants."""
+    """An event that matches a schedule."""
 
     event_id: UUID
-    # In which places of `wanted` it counts.
+    # The indexes of `wanted` that the event matches.
     places: frozenset[int]
-    # Whether it is what must not be absent.
+    # Whether it is the awaited event of an absence.
     answers: bool
     at: datetime
-    # The id of the window, if it opens one.
+    # The id of a window that this event may open.
     new_window: UUID
 
 
 @dataclass(frozen=True, slots=True)
 class WindowDecision:
     outcome: EventOutcome
-    # What there is from now on; None: nothing.
+    # The new state of the window; None: no window.
     window: Window | None
-    # With the events of the places of `all_of`, in their order, or the one event.
+    # The events of the started task: those of `all_of` in order, or the single event.
     starts: tuple[UUID, ...] = ()
-    # A window whose deadline had come and that nobody had looked at: it starts a task first.
+    # A window whose expired deadline was not handled yet: it starts a task first.
     overdue: Window | None = None
 
 
 def decide(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowDecision:
-    """What an event does to the window of its key, after what the window's own deadline did to it."""
+    """Apply an event to the window of its key, after applying an expired deadline."""
     overdue = None
     if window is not None and window.deadline_at <= arrival.at:
         left, starts = at_deadline(spec, window, arrival.at)
@@ -112,46 +112,48 @@ def _decide(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowD
 
 
 def at_deadline(spec: EventSpec, window: Window, now: datetime) -> tuple[Window | None, bool]:
-    """What is left of a window whose deadline has come, and whether a task starts."""
+    """Return the window after its deadline, and whether a task starts."""
     if window.deadline_at > now:
         return window, False
     match spec.mode:
         case Mode.DEBOUNCE | Mode.ABSENCE:
             return None, True
         case Mode.ALL_OF:
-            return _still_young(spec, window, now), False
+            return _without_expired(spec, window, now), False
         case _:
             return None, False
 
 
 def first_watch(spec: EventSpec, new_window: UUID, now: datetime) -> Window | None:
-    """The window of a schedule that guards silence, from when it is enabled; keys are known only later."""
+    """Return the first window of a schedule that guards silence; with a key, windows open with events."""
     if spec.absence is None or not spec.guards_silence or spec.key is not None:
         return None
     return Window(new_window, now, now + spec.absence.within, count=0)
 
 
 def may_chain(depth: int, started: int) -> str | None:
-    """Why an event that came of a task starts nothing: the chain is too long, or there are too many."""
+    """Return why an event emitted by a task starts no task: its chain is too long, or the rate too high."""
     if depth > DEEPEST_CHAIN:
-        return f"the chain of events that tasks emit because of events is longer than {DEEPEST_CHAIN}"
+        return f"the chain of events emitted by tasks that events started is longer than {DEEPEST_CHAIN}"
     if depth > 0 and started >= MOST_CHAINED:
-        return f"tasks that events have started emit more than {MOST_CHAINED} events a minute that count here"
+        return (
+            f"events emitted by tasks that events started exceed {MOST_CHAINED} per minute for this schedule"
+        )
     return None
 
 
 def _debounced(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowDecision:
-    if (said := spec.debounce) is None:
-        raise ValueError("only debounce decides so")
+    if (debounce := spec.debounce) is None:
+        raise ValueError("the schedule has no debounce")
     opened_at = window.opened_at if window is not None else arrival.at
-    latest = opened_at + said.at_most if said.at_most is not None else None
-    deadline = arrival.at + said.quiet
+    latest = opened_at + debounce.at_most if debounce.at_most is not None else None
+    deadline = arrival.at + debounce.quiet
     if latest is not None:
         deadline = min(deadline, latest)
     if window is None:
         kept = Window(arrival.new_window, opened_at, deadline, 1, arrival.event_id)
     else:
-        # Never back: of two events that were looked at in the wrong order the later one counts.
+        # Never earlier: if two events are handled in the wrong order, the later one counts.
         deadline = max(deadline, window.deadline_at)
         kept = replace(
             window,
@@ -163,29 +165,29 @@ def _debounced(spec: EventSpec, window: Window | None, arrival: Arrival) -> Wind
 
 
 def _throttled(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowDecision:
-    if (said := spec.throttle) is None:
-        raise ValueError("only throttle decides so")
+    if (throttle := spec.throttle) is None:
+        raise ValueError("the schedule has no throttle")
     if window is None:
-        kept = Window(arrival.new_window, arrival.at, arrival.at + said.per, 1, arrival.event_id)
+        kept = Window(arrival.new_window, arrival.at, arrival.at + throttle.per, 1, arrival.event_id)
         return WindowDecision(EventOutcome.STARTED, kept, (arrival.event_id,))
-    if window.count < said.max:
+    if window.count < throttle.max:
         kept = replace(window, count=window.count + 1, last_event=arrival.event_id)
         return WindowDecision(EventOutcome.STARTED, kept, (arrival.event_id,))
     return WindowDecision(EventOutcome.THROTTLED, window)
 
 
 def _collected(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowDecision:
-    young = _still_young(spec, window, arrival.at) if window is not None else None
-    collected = dict(young.collected) if young is not None else {}
+    recent = _without_expired(spec, window, arrival.at) if window is not None else None
+    collected = dict(recent.collected) if recent is not None else {}
     for place in arrival.places:
         collected[place] = Collected(arrival.event_id, arrival.at)
     if len(collected) == len(spec.wanted):
         events = tuple(collected[place].event_id for place in range(len(spec.wanted)))
         return WindowDecision(EventOutcome.STARTED, None, events)
     kept = Window(
-        id=young.id if young is not None else arrival.new_window,
-        opened_at=young.opened_at if young is not None else arrival.at,
-        deadline_at=_first_too_old(spec, collected.values()),
+        id=recent.id if recent is not None else arrival.new_window,
+        opened_at=recent.opened_at if recent is not None else arrival.at,
+        deadline_at=_first_expiry(spec, collected.values()),
         count=len(collected),
         last_event=arrival.event_id,
         collected=collected,
@@ -193,31 +195,31 @@ def _collected(spec: EventSpec, window: Window | None, arrival: Arrival) -> Wind
     return WindowDecision(EventOutcome.COLLECTED, kept)
 
 
-def _still_young(spec: EventSpec, window: Window, now: datetime) -> Window | None:
+def _without_expired(spec: EventSpec, window: Window, now: datetime) -> Window | None:
     within = spec.within or timedelta(0)
-    young = {place: one for place, one in window.collected.items() if one.at + within > now}
-    if not young:
+    recent = {place: event for place, event in window.collected.items() if event.at + within > now}
+    if not recent:
         return None
     return replace(
-        window, collected=young, count=len(young), deadline_at=_first_too_old(spec, young.values())
+        window, collected=recent, count=len(recent), deadline_at=_first_expiry(spec, recent.values())
     )
 
 
-def _first_too_old(spec: EventSpec, collected: Collection[Collected]) -> datetime:
-    return min(one.at for one in collected) + (spec.within or timedelta(0))
+def _first_expiry(spec: EventSpec, collected: Collection[Collected]) -> datetime:
+    return min(event.at for event in collected) + (spec.within or timedelta(0))
 
 
 def _awaited(spec: EventSpec, window: Window | None, arrival: Arrival) -> WindowDecision:
-    if (said := spec.absence) is None:
-        raise ValueError("only absence decides so")
-    deadline = arrival.at + said.within
+    if (absence := spec.absence) is None:
+        raise ValueError("the schedule has no absence")
+    deadline = arrival.at + absence.within
     if arrival.answers and spec.guards_silence:
-        # What comes is waited for again from then on.
+        # The next event is awaited from now on.
         return WindowDecision(
             EventOutcome.ANSWERED, Window(arrival.new_window, arrival.at, deadline, 1, arrival.event_id)
         )
     if arrival.answers:
         return WindowDecision(EventOutcome.ANSWERED, None)
-    # Whatever is awaited already stays so: the first of several counts.
+    # An open window stays: the first of several reference events counts.
     kept = window or Window(arrival.new_window, arrival.at, deadline, 1, arrival.event_id)
     return WindowDecision(EventOutcome.AWAITED, kept)

@@ -1,9 +1,9 @@
-"""The graph of a flow: its words, what is wrong with one, and what follows when a node has ended.
+"""The graph of a flow: its types, its validation, and the decisions after a node has ended.
 
-`check.py` finds faults before anything runs, `advance.py` decides what starts and what is skipped,
-`fan_out.py` how many items of a map or hosts of a fleet may run, `drawing.py` where everything goes on
-paper.
-None of it knows what a node does.
+`check.py` finds faults of a graph, `advance.py` decides which nodes start and which are skipped,
+`fan_out.py` how many items of a map or hosts of a fleet may run, `drawing.py` computes the layout of a
+drawing.
+The modules do not depend on the kinds of nodes.
 """
 
 from hetuflow_core.flow.advance import (

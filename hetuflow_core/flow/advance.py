@@ -1,8 +1,8 @@
-"""What follows when nodes of a run have ended.
+"""Decide which nodes start or are skipped after nodes of a run have ended.
 
-A decision needs the state of few nodes: those that ended and those right behind them. Whoever asks gives what
-it has; when that is not enough the answer is `Missing`, and it asks again with more. So a run of a thousand
-nodes is never read whole, and the same function decides in tests without any database.
+A decision needs the state of few nodes: the ended nodes and their successors. The caller passes the states it
+has; if these are not enough, the result is `Missing`, and the caller repeats the call with more. So a run of
+a thousand nodes is never read completely.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hetuflow_core.states import FlowNodeStatus
 
 @dataclass(frozen=True, slots=True)
 class UpstreamCounts:
-    """How a node's direct upstreams have ended so far; a cancelled one counts as failed."""
+    """Outcomes of a node's direct upstream nodes so far; a cancelled node counts as failed."""
 
     succeeded: int = 0
     failed: int = 0
@@ -42,7 +42,7 @@ class NodeVerdict(Enum):
 
 
 def judge(rule: TriggerRule, needs: int, tally: UpstreamCounts) -> NodeVerdict:
-    """Whether a node may start. A skip waits for the last upstream: what is behind it must not run early."""
+    """Decide whether a node starts. A skip waits for all upstream nodes: successors must not run early."""
     if rule is TriggerRule.ANY_FAILED and tally.failed:
         return NodeVerdict.START
     if rule is TriggerRule.ANY_SUCCEEDED and tally.succeeded:
@@ -69,10 +69,10 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Not decided: these have to be known first."""
+    """No decision: these inputs are required first."""
 
     states: frozenset[str] = frozenset()
-    # Nodes that may start if their `when` holds.
+    # Nodes whose `when` decides whether they start.
     conditions: frozenset[str] = frozenset()
 
 
@@ -80,11 +80,11 @@ class Missing:
 class Step:
     # In the order of the graph.
     start: list[str] = field(default_factory=list)
-    # {node: why}.
+    # {node: reason}.
     skip: dict[str, str] = field(default_factory=dict)
-    # New tallies of nodes that wait.
+    # New counts of waiting nodes.
     tallies: dict[str, UpstreamCounts] = field(default_factory=dict)
-    # The node whose failure ends the run; then nothing else follows.
+    # The node whose failure ends the run; then all other fields are empty.
     abort: str | None = None
 
 
@@ -97,21 +97,21 @@ def advance(
     ended: Mapping[str, FlowNodeStatus],
     conditions: Mapping[str, bool],
 ) -> Step | Missing:
-    """Decide what follows the end of these nodes. `states` are as before; `conditions` what `when` gave."""
+    """Decide after the end of nodes. `states` are the previous states, `conditions` the results of `when`."""
     for name, status in ended.items():
         if graph.nodes[name].aborts and status in {FlowNodeStatus.FAILED, FlowNodeStatus.CANCELLED}:
             return Step(abort=name)
-    walk = _Advance(graph, states, conditions)
+    advancing = _Advance(graph, states, conditions)
     frontier = dict(ended)
     while frontier:
-        frontier = walk.on(frontier)
-    if walk.missing or walk.undecided:
-        return Missing(frozenset(walk.missing), frozenset(walk.undecided))
-    return walk.step
+        frontier = advancing.count(frontier)
+    if advancing.missing or advancing.undecided:
+        return Missing(frozenset(advancing.missing), frozenset(advancing.undecided))
+    return advancing.step
 
 
 class _Advance:
-    """From nodes that ended to those behind them, and on from those that are skipped."""
+    """Decides about the successors of ended nodes, then about the successors of skipped nodes."""
 
     def __init__(self, graph: Graph, states: Mapping[str, NodeState], conditions: Mapping[str, bool]) -> None:
         self.step = Step()
@@ -121,8 +121,8 @@ class _Advance:
         self._states = states
         self._conditions = conditions
 
-    def on(self, ended: Mapping[str, FlowNodeStatus]) -> dict[str, FlowNodeStatus]:
-        """Count these ends and decide about those behind; return what is skipped by that."""
+    def count(self, ended: Mapping[str, FlowNodeStatus]) -> dict[str, FlowNodeStatus]:
+        """Count ended nodes and decide about their successors; return the skipped ones."""
         step, touched = self.step, dict[str, None]()
         for name, status in ended.items():
             for below in self._graph.downstream[name]:
@@ -136,11 +136,11 @@ class _Advance:
         return dict.fromkeys(skipped, FlowNodeStatus.SKIPPED)
 
     def _decided(self, name: str) -> bool:
-        """Whether this walk has started or skipped it; what ends behind that counts for it no more."""
+        """Whether the node is already started or skipped; further ends do not count for it."""
         return name in self.step.start or name in self.step.skip
 
     def _decide(self, name: str) -> bool:
-        """Return False when the node is skipped."""
+        """Return False if the node is skipped."""
         node = self._graph.nodes[name]
         verdict = judge(node.trigger, len(node.needs), self.step.tallies[name])
         if verdict is NodeVerdict.START and node.conditional and name not in self._conditions:
@@ -156,7 +156,7 @@ class _Advance:
 def first_step(
     graph: Graph, conditions: Mapping[str, bool], done: Mapping[str, FlowNodeStatus] | None = None
 ) -> Step | Missing:
-    """Decide what starts a run: its roots, and what follows from those that are skipped or `done` at once."""
+    """Decide which nodes start a run: its roots, and the successors of skipped and `done` nodes."""
     done = done or {}
     roots = [name for name in graph.roots if name not in done]
     undecided = {name for name in roots if graph.nodes[name].conditional and name not in conditions}

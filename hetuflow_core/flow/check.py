@@ -1,4 +1,4 @@
-"""What is wrong with a graph: every fault at once, each with the node and the key it is at."""
+"""Find all faults of a graph, each with its node and key."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ MOST_NEEDS: Final = 500
 
 
 class GraphProblem(NamedTuple):
-    # The place of the node in the file; None: the graph as a whole.
+    # The index of the node in the file; None: the whole graph.
     place: int | None
-    # The key of the node it is about; None: the node as a whole.
+    # The key of the node; None: the whole node.
     key: str | None
     message: str
 
 
 def problems(nodes: Sequence[GraphNode]) -> list[GraphProblem]:
-    """Return every fault of the graph's shape."""
+    """Return all structural faults of the graph."""
     if not nodes:
         return [GraphProblem(None, None, "the flow has no nodes: write at least one.")]
     if len(nodes) > MOST_NODES:
@@ -31,10 +31,10 @@ def problems(nodes: Sequence[GraphNode]) -> list[GraphProblem]:
                 None, None, f"a flow has at most {MOST_NODES} nodes, not {len(nodes)}: use sub-flows."
             )
         ]
-    found = [*_names(nodes), *_edges(nodes)]
+    faults = [*_names(nodes), *_edges(nodes)]
     known = {node.name: node for node in reversed(nodes)}
     places = {node.name: place for place, node in reversed(list(enumerate(nodes)))}
-    # Edges that are faults already say nothing about cycles.
+    # Invalid edges are ignored in the search for cycles.
     kept = {
         name: [need for need in dict.fromkeys(node.needs) if need in known and need != name]
         for name, node in known.items()
@@ -42,19 +42,19 @@ def problems(nodes: Sequence[GraphNode]) -> list[GraphProblem]:
     behind = _not_placed(kept)
     for cycle in _cycles(kept, behind):
         path = " → ".join([*cycle, cycle[0]])
-        found.append(
+        faults.append(
             GraphProblem(places[cycle[0]], "needs", f"the nodes wait for each other: {path}. Remove one.")
         )
         behind -= set(cycle)
-    found += [
-        GraphProblem(places[name], None, "can never start: it is behind nodes that wait for each other.")
+    faults += [
+        GraphProblem(places[name], None, "can never start: it depends on nodes that wait for each other.")
         for name in sorted(behind, key=places.__getitem__)
     ]
-    return [*found, *_depth(kept, places), *_idle_triggers(known, places)]
+    return [*faults, *_depth(kept, places), *_idle_triggers(known, places)]
 
 
 def certain_upstreams(graph: Graph) -> dict[str, frozenset[str]]:
-    """Return, for each node, what has succeeded whenever it starts: whose outputs it can rely on."""
+    """Return, for each node, the nodes that have always succeeded when it starts, so their outputs exist."""
     certain: dict[str, frozenset[str]] = {}
     for name in graph.order:
         node = graph.nodes[name]
@@ -92,11 +92,11 @@ def _edges(nodes: Sequence[GraphNode]) -> Iterator[GraphProblem]:
             elif need not in names:
                 close = get_close_matches(need, names, 1)
                 hint = f'did you mean "{close[0]}"?' if close else "add it, or remove it here."
-                yield GraphProblem(place, "needs", f'there is no node "{need}": {hint}')
+                yield GraphProblem(place, "needs", f'the node "{need}" does not exist: {hint}')
 
 
 def _not_placed(needs: dict[str, list[str]]) -> set[str]:
-    """Return what is in a cycle or behind one."""
+    """Return the nodes in a cycle or downstream of one."""
     left = {name: set(upstreams) for name, upstreams in needs.items()}
     while ready := [name for name, upstreams in left.items() if not upstreams]:
         for name in ready:
@@ -107,15 +107,15 @@ def _not_placed(needs: dict[str, list[str]]) -> set[str]:
 
 
 def _cycles(needs: dict[str, list[str]], among: set[str]) -> Iterator[list[str]]:
-    """Yield cycles that share no node, each in the order in which its nodes would have to run."""
-    walked: set[str] = set()
+    """Yield cycles that share no node, each in dependency order."""
+    visited: set[str] = set()
     for start in needs:
-        if start not in among or start in walked:
+        if start not in among or start in visited:
             continue
         path: list[str] = []
         name: str | None = start
-        while name is not None and name not in walked:
-            walked.add(name)
+        while name is not None and name not in visited:
+            visited.add(name)
             path.append(name)
             name = next((need for need in needs[name] if need in among), None)
         if name is not None and name in path:
@@ -123,7 +123,7 @@ def _cycles(needs: dict[str, list[str]], among: set[str]) -> Iterator[list[str]]
 
 
 def _depth(needs: dict[str, list[str]], places: dict[str, int]) -> Iterator[GraphProblem]:
-    """Levels, as far as there are no cycles."""
+    """Check the depth of the nodes outside of cycles."""
     level: dict[str, int] = {}
     waiting = dict(needs)
     while ready := [name for name, upstreams in waiting.items() if all(up in level for up in upstreams)]:
@@ -134,12 +134,12 @@ def _depth(needs: dict[str, list[str]], places: dict[str, int]) -> Iterator[Grap
         yield GraphProblem(
             places[deepest],
             None,
-            f"is {level[deepest]} nodes deep, and {DEEPEST} are the most: use sub-flows.",
+            f"is {level[deepest]} nodes deep, but the limit is {DEEPEST}: use sub-flows.",
         )
 
 
 def _idle_triggers(known: dict[str, GraphNode], places: dict[str, int]) -> Iterator[GraphProblem]:
-    """Nodes that could never start, whatever happens."""
+    """Yield nodes whose trigger can never start them."""
     for name, node in known.items():
         if node.trigger in {TriggerRule.ANY_FAILED, TriggerRule.ANY_SUCCEEDED} and not node.needs:
             yield GraphProblem(places[name], "trigger", f"{node.trigger} needs a node before it: add needs.")

@@ -1,4 +1,4 @@
-"""A graph on paper: its layers for a page, and lanes of text for a terminal."""
+"""Layout of a graph: layers for a page, and text lanes for a terminal."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _BLANK: Final = " "
 
 
 def layers(graph: Graph) -> dict[str, tuple[int, int]]:
-    """Return {node: (layer, place in the layer)}; a node stands right behind the last of what it needs."""
+    """Return {node: (layer, index in the layer)}; a node is one layer after its last upstream node."""
     layer: dict[str, int] = {}
     for name in graph.order:
         layer[name] = 1 + max((layer[need] for need in graph.nodes[name].needs), default=-1)
     placed: dict[str, tuple[int, int]] = {}
     for depth in range(max(layer.values(), default=-1) + 1):
         members = [name for name in graph.order if layer[name] == depth]
-        # Near what they need, which lets few edges cross.
+        # Place nodes near their upstream nodes, so that few edges cross.
         members.sort(key=lambda name: _middle([placed[need][1] for need in graph.nodes[name].needs]))
         placed |= {name: (depth, place) for place, name in enumerate(members)}
     return placed
@@ -29,7 +29,7 @@ def _middle(places: list[int]) -> float:
 
 
 def draw(graph: Graph, sign: Callable[[str], str], text: Mapping[str, str]) -> list[str]:
-    """Draw every node on a line of its own, `sign` in its lane and `text` behind, edges between the lines."""
+    """Draw each node on a separate line, `sign` in its lane and `text` after it, with edges between lines."""
     lanes: list[str | None] = []
     drawn: list[tuple[str, str]] = []
     for name in graph.order:
@@ -88,7 +88,7 @@ def _split(lanes: list[str | None], column: int, others: list[int]) -> str:
 def _across(
     lanes: list[str | None], column: int, others: list[int], *, last: str, between: str, begin: str = "├"
 ) -> str:
-    """One line of lanes with a bar from `column` to the last of `others`."""
+    """Return one line of lanes with a bar from `column` to the last of `others`."""
     end = max(others)
     cells: list[str] = []
     for place, target in enumerate(lanes):

@@ -1,4 +1,4 @@
-"""A node that runs many times at once: over the items of a map, or on every host of a fleet."""
+"""A node with many tasks: one per item of a map, or one per host of a fleet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetuflow_core.states import FlowNodeStatus
 
 
 class ItemShare(msgspec.Struct, frozen=True):
-    """A number, or a part of the whole: `5` or `25%`."""
+    """A number or a percentage: `5` or `25%`."""
 
     count: int | None = None
     percent: int | None = None
@@ -22,7 +22,7 @@ class ItemShare(msgspec.Struct, frozen=True):
         return f"{self.percent}%" if self.percent is not None else str(self.count)
 
     def of(self, total: int) -> int:
-        """Rounded up, so that a part of something is never nothing."""
+        """Return the number of items, rounded up, so that a percentage is never zero."""
         if self.percent is not None:
             return ceil(Fraction(self.percent, 100) * total)
         return min(self.count or 0, total)
@@ -31,11 +31,11 @@ class ItemShare(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class FanOut:
     total: int
-    # How many may be under way at once.
+    # Most unfinished tasks at a time.
     parallel: int
-    # How many have to succeed.
+    # Number of tasks that must succeed.
     quorum: int
-    # Up to where each wave goes; the next begins when all of it has ended.
+    # Cumulative end of each wave; the next wave begins when all tasks of the previous one have ended.
     waves: tuple[int, ...] = ()
 
 
@@ -62,7 +62,7 @@ def fleet_spread(
     parallel: ItemShare | None = None,
     quorum: ItemShare | None = None,
 ) -> FanOut:
-    """Waves are cumulative: `[1, 25%, 100%]` is one host, then up to a quarter of them, then all."""
+    """Return the limits; waves are cumulative: `[1, 25%, 100%]` is one host, then a quarter, then all."""
     bounds = sorted({min(total, max(1, wave.of(total))) for wave in waves})
     return FanOut(
         total=total,
@@ -73,12 +73,12 @@ def fleet_spread(
 
 
 def is_failing(spread: FanOut, counts: ItemCounts) -> bool:
-    """Whether too many have failed for the others to make up for."""
+    """Whether the quorum can no longer be reached."""
     return counts.failed > spread.total - spread.quorum
 
 
 def may_start(spread: FanOut, counts: ItemCounts) -> int:
-    """Return how many more may start now."""
+    """Return how many more tasks may start now."""
     if is_failing(spread, counts):
         return 0
     bound = next((wave for wave in spread.waves if wave > counts.done), spread.total)
@@ -86,7 +86,7 @@ def may_start(spread: FanOut, counts: ItemCounts) -> int:
 
 
 def outcome(spread: FanOut, counts: ItemCounts, *, ending: bool = False) -> FlowNodeStatus | None:
-    """Return how the node has ended, or None; `ending`: nothing more is started whatever happens."""
+    """Return the final status of the node, or None; `ending`: no more tasks start."""
     failing = is_failing(spread, counts)
     if counts.under_way or (counts.done < spread.total and not (failing or ending)):
         return None

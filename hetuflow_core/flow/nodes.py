@@ -11,7 +11,7 @@ import msgspec
 
 
 class TriggerRule(StrEnum):
-    """Which ends of its upstreams let a node start; with any other it is skipped."""
+    """Which outcomes of its upstream nodes start a node; otherwise it is skipped."""
 
     ALL_SUCCEEDED = "all_succeeded"
     ALL_DONE = "all_done"
@@ -21,13 +21,13 @@ class TriggerRule(StrEnum):
 
 
 class OnFailure(StrEnum):
-    """What the failure of a node does to its run."""
+    """The effect of a node's failure on its run."""
 
-    # Everything else is ended.
+    # All other nodes are ended.
     ABORT = "abort"
-    # Whatever the trigger rules allow goes on.
+    # Nodes whose trigger rules allow it continue.
     CONTINUE = "continue"
-    # It is tried again; when that does not help, as with `abort`.
+    # The node is retried; if all retries fail, as with `abort`.
     RETRY = "retry"
 
 
@@ -35,26 +35,26 @@ class GraphNode(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     needs: tuple[str, ...] = ()
     trigger: TriggerRule = TriggerRule.ALL_SUCCEEDED
-    # Its failure ends the run.
+    # A failure of the node ends the run.
     aborts: bool = True
-    # It has a `when`.
+    # The node has a `when`.
     conditional: bool = False
 
 
 class Graph:
-    """A graph without faults."""
+    """A valid graph."""
 
     def __init__(self, nodes: Iterable[GraphNode]) -> None:
         self.nodes: Mapping[str, GraphNode] = {node.name: node for node in nodes}
 
     @cached_property
     def downstream(self) -> Mapping[str, tuple[str, ...]]:
-        """{node: those that need it}, in the order of the file."""
-        found: defaultdict[str, list[str]] = defaultdict(list)
+        """{node: nodes that need it}, in the order of the file."""
+        successors: defaultdict[str, list[str]] = defaultdict(list)
         for node in self.nodes.values():
             for need in node.needs:
-                found[need].append(node.name)
-        return {name: tuple(found.get(name, ())) for name in self.nodes}
+                successors[need].append(node.name)
+        return {name: tuple(successors.get(name, ())) for name in self.nodes}
 
     @cached_property
     def roots(self) -> tuple[str, ...]:
@@ -62,11 +62,11 @@ class Graph:
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """Every node behind all it needs, otherwise as in the file."""
+        """Topological order, otherwise as in the file."""
         placed: dict[str, None] = {}
         left = {name: len(node.needs) for name, node in self.nodes.items()}
         ready = [name for name, needs in left.items() if not needs]
-        for name in ready:  # grows while it is gone through
+        for name in ready:  # grows during the iteration
             placed[name] = None
             for below in self.downstream[name]:
                 left[below] -= 1
@@ -75,13 +75,13 @@ class Graph:
         return tuple(placed)
 
     def ancestors(self, name: str) -> frozenset[str]:
-        """Everything upstream of a node, however far."""
+        """All direct and indirect upstream nodes."""
         return self._ancestors[name]
 
     @cached_property
     def _ancestors(self) -> Mapping[str, frozenset[str]]:
-        found: dict[str, frozenset[str]] = {}
+        ancestors: dict[str, frozenset[str]] = {}
         for name in self.order:
             needs = self.nodes[name].needs
-            found[name] = frozenset(needs).union(*(found[need] for need in needs))
-        return found
+            ancestors[name] = frozenset(needs).union(*(ancestors[need] for need in needs))
+        return ancestors

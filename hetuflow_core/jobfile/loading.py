@@ -99,5 +99,7 @@ def _note_repetition(given: ValueReader, spec: Document, first: dict[tuple[str, 
 
 
 def _summary(count: int) -> str:
+    if count == 1:
+        return "The input has a fault: correct it and try again."
     more = f", {_MOST_FAULTS} of them shown" if count > _MOST_FAULTS else ""
-    return f"The documents have {count} fault{'s' if count > 1 else ''}{more}: correct and try again."
+    return f"The input has {count} faults{more}: correct them and try again."

@@ -56,7 +56,7 @@ def parse_documents(
     roots = read_yaml(content, source) if chosen == "yaml" else [_READERS[chosen](content, source)]
     documents = [document for root in roots for document in _split(RawDocument(root, source))]
     if not documents:
-        raise Invalid(f"{source or 'The text'} holds no document: write one with kind: job.", code=CODE)
+        raise Invalid(f"{source or 'The text'} contains no document: write one with kind: job.", code=CODE)
     return documents
 
 

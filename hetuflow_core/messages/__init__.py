@@ -1,21 +1,21 @@
-"""What agents and servers say to each other.
+"""The messages between agents and servers.
 
-Every request and every answer is one `Envelope` as JSON. Times are epoch milliseconds, durations are
-milliseconds. An agent shows its token in the Authorization header; `session_id` is one process life of it.
+Every request and every response is one `Envelope` as JSON. Times are epoch milliseconds, durations are
+milliseconds. An agent sends its token in the Authorization header; `session_id` identifies its process.
 
     POST /api/v1/gateway/register    Register   → Registered       once per session, first
-    POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms for work or cancels
-    POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews what is held, says what to stop
-    POST /api/v1/gateway/reports     Reports    → ReportsTaken     starts, finishes, releases; each answered;
-                                                                   may bring a poll that does not wait
-    POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset; each answered
+    POST /api/v1/gateway/poll        Poll       → Polled           waits up to wait_ms
+    POST /api/v1/gateway/heartbeat   Heartbeat  → HeartbeatKept    renews claims, returns claims to stop
+    POST /api/v1/gateway/reports     Reports    → ReportsTaken     start, finish, release; one result each;
+                                                                   may include a poll that does not wait
+    POST /api/v1/gateway/logs        LogChunks  → LogChunksTaken   appends by offset, one result each
     POST /api/v1/gateway/artifacts/store   StoreArtifact → ArtifactStored    appends to a file by offset
-    POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a piece of an earlier task's file
-    POST /api/v1/gateway/secrets     FetchSecrets → SecretsFetched  values for a claim that uses secrets
-    POST /api/v1/gateway/acknowledgements  Acknowledgements → AcknowledgementsTaken   what became of commands
+    POST /api/v1/gateway/artifacts/fetch   FetchArtifact → ArtifactFetched   a chunk of an earlier task's file
+    POST /api/v1/gateway/secrets     FetchSecrets → SecretsFetched  the secrets of a claim
+    POST /api/v1/gateway/acknowledgements  Acknowledgements → AcknowledgementsTaken   the results of commands
 
-A request of a session that is no longer the agent's answers 409 with code `agent.session_replaced`: that
-process exits and never registers again by itself.
+A request of a replaced session is answered with 409 and the code `agent.session_replaced`: that process exits
+and does not register again.
 """
 
 from __future__ import annotations

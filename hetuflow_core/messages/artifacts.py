@@ -1,4 +1,4 @@
-"""Files that go to tasks and come from them, piece by piece."""
+"""Transfer of input and output files of tasks, in chunks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class StoreArtifact(msgspec.Struct, frozen=True):
-    """A piece of a file that an instance has left behind; `size` and `sha256` are those of the whole file."""
+    """A chunk of an output file; `size` and `sha256` are of the whole file."""
 
     session_id: UUID
     instance_id: UUID
@@ -18,17 +18,17 @@ class StoreArtifact(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     offset: int
-    # As base64 in JSON.
+    # Base64 in JSON.
     data: bytes
 
 
 class ArtifactOutcome(StrEnum):
     STORED = "stored"
-    # `length` is where the server is: send again from there.
+    # The server has `length` bytes: continue from there.
     OFFSET = "offset"
-    # Not this agent's instance: send nothing more of it.
+    # The claim is not this agent's: stop sending the file.
     REFUSED = "refused"
-    # The file, or all files of the instance together, are more than the server keeps.
+    # The file, or all files of the instance together, exceed the server's limit.
     TOO_LARGE = "too_large"
 
 
@@ -39,7 +39,7 @@ class ArtifactStored(msgspec.Struct, frozen=True):
 
 
 class FetchArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Asks, for an instance the agent holds, for a piece of an artifact of the same namespace."""
+    """Requests a chunk of an artifact of the same namespace for an instance that the agent holds."""
 
     session_id: UUID
     instance_id: UUID
@@ -48,7 +48,7 @@ class FetchArtifact(msgspec.Struct, frozen=True, omit_defaults=True):
     offset: int = 0
     job: str | None = None
     task: UUID | None = None
-    # As the first answer said: the next piece is of the same file, whatever has succeeded meanwhile.
+    # From the first response: later chunks come from the same file even if a newer task has succeeded.
     source_instance_id: UUID | None = None
 
 

@@ -1,4 +1,4 @@
-"""What an agent is given to do."""
+"""The instances assigned to an agent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetuflow_core.placement import Resources
 
 
 class ArtifactSource(msgspec.Struct, frozen=True, omit_defaults=True):
-    """An artifact of an earlier task: of one task, or of the newest of a job that succeeded and has it."""
+    """An artifact of a given task, or of a job's newest succeeded task that has it."""
 
     path: str
     job: str | None = None
@@ -19,7 +19,7 @@ class ArtifactSource(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file to be there before the work begins: with this content, or what a task has left behind."""
+    """A file created before the process starts, with the given content or from an artifact."""
 
     path: str
     content: str | None = None
@@ -27,38 +27,38 @@ class InputFile(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class SecretPlace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a secret's value goes: a variable, a header, or else by its name to whoever runs it."""
+    """The destination of a secret: an environment variable, a header, or otherwise the executor, by name."""
 
     name: str
     env: str | None = None
     header: str | None = None
-    # Stands before the value.
+    # Text before the value.
     prefix: str = ""
 
 
 class RunSpec(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What to execute, with all templates rendered; exactly one of command, script and executor is set."""
+    """The work to execute, with rendered templates; exactly one of command, script and executor is set."""
 
     command: list[str] | None = None
     script: str | None = None
     shell: str = "bash"
     env: dict[str, str] = {}
-    # None: a fresh directory per instance.
+    # None: a new directory per instance.
     workdir: str | None = None
-    # Of the host; None: the agent's own.
+    # User of the host; None: the user of the agent.
     user: str | None = None
-    # Another executor than `command`, and what it is told; the executor itself knows what that means.
+    # Another executor than `command`, and its options, which only that executor interprets.
     executor: str | None = None
     options: dict[str, Any] = {}
-    # Files below the directory it runs in: written before, and kept afterwards (paths and patterns).
+    # Files below the work directory: created before the start, and stored at the end (paths and patterns).
     inputs: list[InputFile] = []
     outputs: list[str] = []
-    # Which secrets it needs; their values are fetched by whoever holds the claim, and written nowhere.
+    # Required secrets; the agent that holds the claim fetches their values and never stores them.
     secrets: list[SecretPlace] = []
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A question to ask a daemon again and again; one of command, url and port is set."""
+    """A periodic check of a daemon; one of command, url and port is set."""
 
     command: list[str] | None = None
     url: str | None = None
@@ -66,19 +66,19 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
     port: int | None = None
     interval_ms: int = 10_000
     timeout_ms: int = 1_000
-    # So many answers of one kind in a row make a verdict.
+    # This many consecutive results of one kind change the state.
     failure_threshold: int = 3
     success_threshold: int = 1
     initial_delay_ms: int = 0
 
 
 class Assignment(msgspec.Struct, frozen=True):
-    """One claimed instance: everything the agent needs to run it without asking again."""
+    """A claimed instance with everything that the agent needs to run it."""
 
     instance_id: UUID
     task_id: UUID
     token: UUID
-    # Counts claims of this instance; logs of different claims are different logs.
+    # Number of claims of this instance; each claim has a separate log.
     claim_no: int
     namespace: str
     job: str
@@ -86,7 +86,7 @@ class Assignment(msgspec.Struct, frozen=True):
     attempt: int
     fire_at: int
     due_at: int
-    # Start must be committed before this; afterwards the reservation is somebody else's.
+    # The start must be committed before this time; then the reservation expires.
     reserved_until: int
     run: RunSpec
     timeout_ms: int | None
@@ -94,12 +94,12 @@ class Assignment(msgspec.Struct, frozen=True):
     lease_ms: int
     on_lost: str = "kill"
     traceparent: str | None = None
-    # What it takes of the agent's resources while it is there; zero takes nothing.
+    # Resources reserved on the agent while the claim is held.
     resources: Resources = Resources()
-    # Of the job; the agent says them again in its polls.
+    # Labels of the job; the agent repeats them in its polls.
     labels: dict[str, str] = {}
-    # Of a daemon: its slot, and what it is asked while it runs. Who is not alive is ended, with reason
-    # `liveness_failed`; whether it is ready is told by heartbeat.
+    # For daemons: the slot and the probes. A failed liveness probe ends the process with the reason
+    # `liveness_failed`; heartbeats report the readiness.
     slot: int | None = None
     liveness: Probe | None = None
     readiness: Probe | None = None

@@ -1,4 +1,4 @@
-"""What became of what an agent was told to do."""
+"""Results of commands to an agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a command; with an `error` it was understood and could not be done."""
+    """The result of a command; `error` is set if the command was understood and failed."""
 
     command_id: UUID
     result: dict[str, Any] = {}
@@ -22,6 +22,6 @@ class Acknowledgements(msgspec.Struct, frozen=True):
 
 
 class AcknowledgementsTaken(msgspec.Struct, frozen=True):
-    """All of them are known now, also those that were before."""
+    """All results are stored, including repeated ones."""
 
     server_time: int

@@ -1,4 +1,4 @@
-"""What every message travels in."""
+"""The envelope of every message."""
 
 from __future__ import annotations
 

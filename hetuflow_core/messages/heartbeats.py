@@ -1,4 +1,4 @@
-"""Still here, still at it, and how far it is."""
+"""Heartbeats renew claims and report progress, readiness and host usage."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetuflow_core.messages.registration import Held
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far a task says it has come, of 100."""
+    """The progress that a task reports, in percent."""
 
     instance_id: UUID
     token: UUID
@@ -20,7 +20,7 @@ class Progress(msgspec.Struct, frozen=True):
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """What a daemon answers to its readiness probe."""
+    """The result of a daemon's readiness probe."""
 
     instance_id: UUID
     token: UUID
@@ -28,29 +28,29 @@ class Readiness(msgspec.Struct, frozen=True):
 
 
 class HostUsage(msgspec.Struct, frozen=True):
-    """How busy an agent's host is; sizes in bytes."""
+    """The load of an agent's host; sizes in bytes."""
 
     cpu_percent: float
-    # Of the last minute.
+    # Load average of the last minute.
     load: float
     memory_total: int
     memory_available: int
-    # Where the agent keeps its data.
+    # On the volume of the agent's data folder.
     disk_free: int
 
 
 class Heartbeat(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: UUID
     held: list[Held]
-    # What has changed since the last heartbeat that was answered.
+    # Changes since the last answered heartbeat.
     progress: list[Progress] = []
     host: HostUsage | None = None
-    # Likewise; sent at once when there is some.
+    # Changes since the last answered heartbeat; sent immediately.
     readiness: list[Readiness] = []
 
 
 class HeartbeatKept(msgspec.Struct, frozen=True):
-    """A held id that is in neither list is no longer this agent's: stop it, its result is not wanted."""
+    """A held id that is in neither list no longer belongs to this agent: stop it and drop its result."""
 
     server_time: int
     kept: list[UUID] = []

@@ -1,4 +1,4 @@
-"""What tasks print."""
+"""Transfer of task logs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ class LogChunk(msgspec.Struct, frozen=True):
     instance_id: UUID
     token: UUID
     stream: str
-    # Of the first byte of `data` before compression.
+    # Offset of the first byte of `data`, before compression.
     offset: int
     byte_length: int
-    # zstd; as base64 in JSON.
+    # Compressed with zstd; base64 in JSON.
     data: bytes
 
 
@@ -26,9 +26,9 @@ class LogChunks(msgspec.Struct, frozen=True):
 
 class LogOutcome(StrEnum):
     APPENDED = "appended"
-    # `length` is where the server is: send again from there (a repeated chunk is skipped that way).
+    # The server has `length` bytes: continue from there. A repeated chunk is skipped in this way.
     OFFSET = "offset"
-    # Not this agent's log, or over the cap: send nothing more of it.
+    # The claim is not this agent's, or the log exceeds its limit: stop sending it.
     REFUSED = "refused"
 
 

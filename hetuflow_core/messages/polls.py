@@ -1,4 +1,4 @@
-"""Asking for work, and what else comes with the answer."""
+"""Polls for work; the response also contains cancels and commands."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from hetuflow_core.placement import Resources, RunningJob
 
 class Poll(msgspec.Struct, frozen=True):
     session_id: UUID
-    # The same again when the answer was lost, with `repeated`: the server gives the same assignments again.
+    # Reused, with `repeated`, if the response was lost: the server returns the same assignments again.
     request_id: UUID
-    # How many assignments it can begin, now or within a moment.
+    # Number of assignments that the agent can start now or very soon.
     free_slots: int
     wait_ms: int
-    # How far ahead of their due time the agent takes assignments; it starts them by its own timer.
+    # The agent accepts assignments this long before they are due and starts them on time.
     prefetch_ms: int = 2_000
-    # What is left of its resources; all of them if it does not say.
+    # Free resources; None: all resources are free.
     free_resources: Resources | None = None
-    # The jobs it has something of under way, each once: work may want not to be beside them.
+    # Jobs with running instances, each once; used for anti-affinity.
     running: list[RunningJob] = []
-    # Sent before, and no answer came: whatever server gets it looks for what this request was given then.
+    # The request was sent before without a response: the server returns the assignments made for it, if any.
     repeated: bool = False
 
 
 class Cancel(msgspec.Struct, frozen=True):
-    """End this claim: kill its process, or do not start it, and finish it as cancelled."""
+    """Cancels a claim: kill its process, or do not start it, and finish it as cancelled."""
 
     instance_id: UUID
     token: UUID
 
 
 class Command(msgspec.Struct, frozen=True):
-    """Something else to do. Delivered again until it is acknowledged, and done once: `id` tells."""
+    """A command, delivered repeatedly until it is acknowledged; the agent runs each `id` once."""
 
     id: UUID
     kind: CommandKind

@@ -1,4 +1,4 @@
-"""An agent makes itself known, and names what it holds."""
+"""Registration of an agent session, including the claims it still holds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hetuflow_core.states import AgentStatus
 
 
 class Held(msgspec.Struct, frozen=True):
-    """One claim an agent holds, named by what proves it."""
+    """A claim that an agent holds, with its claim token."""
 
     instance_id: UUID
     token: UUID
 
 
 class LimitMeans(msgspec.Struct, frozen=True):
-    """How an agent holds tasks to the resources they ask for; None where it does not."""
+    """How an agent enforces the resources that tasks request; None: not enforced."""
 
-    # `cgroup`: by the kernel, as a whole; `rlimit`: each process, and the whole by looking.
+    # `cgroup`: the kernel limits the task; `rlimit`: it limits each process, and the agent checks the sum.
     memory: str | None = None
-    # `cgroup`: a share of all CPUs; `affinity`: so many of them, whole ones; or nothing.
+    # `cgroup`: a share of all CPUs; `affinity`: a number of whole CPUs.
     cpu: str | None = None
 
 
@@ -33,19 +33,19 @@ class Register(msgspec.Struct, frozen=True):
     namespaces: list[str]
     slots: int
     labels: dict[str, str] = {}
-    # Names of the executors this agent has.
+    # Names of the available executors.
     executors: list[str] = []
-    # Users of the host that it may run tasks as.
+    # Users of the host that tasks may run as.
     run_as: list[str] = []
-    # `key=value:NoSchedule`: keeps away work that does not tolerate it.
+    # `key=value:NoSchedule`: repels tasks that do not tolerate it.
     taints: list[str] = []
-    # The pools it serves; none is the default pool.
+    # Pools that the agent serves; empty: the default pool.
     pools: list[str] = []
-    # What it has in all for tasks that ask for resources.
+    # Total resources for tasks that request some.
     resources: Resources = Resources()
-    # Nothing from agents that do not say.
+    # None from agents that do not report it.
     limit_means: LimitMeans | None = None
-    # What an earlier session of this agent started and this one still watches: adopted by token.
+    # Claims that an earlier session started and this session still supervises; adopted by token.
     running: list[Held] = []
 
 
@@ -54,7 +54,7 @@ class Registered(msgspec.Struct, frozen=True):
     server_time: int
     heartbeat_every: int
     poll_wait: int
-    # Of `running`: those that are still this agent's. The others are no longer wanted and must be stopped.
+    # The claims of `running` that still belong to this agent. The agent must stop all others.
     adopted: list[UUID] = []
-    # `pending` and `draining` agents are given no work; a command tells when that changes.
+    # `pending` and `draining` agents receive no work; a command reports the change.
     status: str = AgentStatus.ONLINE

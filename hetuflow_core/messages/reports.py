@@ -1,4 +1,4 @@
-"""What became of claims."""
+"""Reports about claims: start, finish and release."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from hetuflow_core.states import InstanceStatus
 
 
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Commits a reservation. Only an answer of `ok` allows the process to be spawned."""
+    """Commits a reservation. The agent may spawn the process only if the outcome is `ok`."""
 
     instance_id: UUID
     token: UUID
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What an attempt took of its host, as far as that is known; sizes in bytes."""
+    """Resource usage of an attempt, as far as it is known; sizes in bytes."""
 
     cpu_seconds: float | None = None
-    # Of the largest of its processes, or of all of them together where that was watched.
+    # Of all processes together where that is measured, otherwise of the largest process.
     memory_peak: int | None = None
-    # From and to disks.
+    # Bytes read from and written to disks.
     read_bytes: int | None = None
     written_bytes: int | None = None
 
@@ -38,18 +38,18 @@ class Finish(msgspec.Struct, frozen=True, tag="finish", omit_defaults=True):
     finished_at: int | None = None
     exit_code: int | None = None
     signal: int | None = None
-    # The kernel killed something of it for want of memory.
+    # The kernel killed a process of the attempt because it ran out of memory.
     oom: bool = False
-    # Why, when the status alone does not say: executor_error, spawn_failed, agent_shutdown, …
+    # The reason, if the status is not specific: executor_error, spawn_failed, agent_shutdown, …
     reason: str | None = None
     message: str | None = None
-    # What it wrote to $HETUFLOW_OUTPUT, or returned.
+    # The content of $HETUFLOW_OUTPUT, or the return value.
     output: dict[str, Any] | None = None
     usage: Usage | None = None
 
 
 class Release(msgspec.Struct, frozen=True, tag="release"):
-    """Gives a claim back whose work has not begun, its start committed or not; nothing is spent."""
+    """Returns a claim whose process has not started, even if its start is committed; no attempt is spent."""
 
     instance_id: UUID
     token: UUID
@@ -58,15 +58,15 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
 class Reports(msgspec.Struct, frozen=True, omit_defaults=True):
     session_id: UUID
     reports: list[Start | Finish | Release]
-    # Asks for work in the same breath; answered at once, whatever its wait_ms.
+    # A poll in the same request; answered immediately, regardless of its wait_ms.
     poll: Poll | None = None
 
 
 class ReportOutcome(StrEnum):
     OK = "ok"
-    # Not this agent's (any more): do not start it, or drop the result; it was kept as a late report.
+    # The claim is not this agent's: do not start it, or drop the result; the server stored a late report.
     STALE = "stale"
-    # A start that must not happen because somebody cancelled first; the instance has ended as cancelled.
+    # The instance was cancelled before its start and has ended; do not start it.
     CANCELLED = "cancelled"
 
 

@@ -1,4 +1,4 @@
-"""Values of secrets, for whoever holds the claim that may know them."""
+"""Delivery of secret values to the agent that holds the claim."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import msgspec
 
 
 class FetchSecrets(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Asks for the values of the secrets that the job of a claim this agent holds uses."""
+    """Requests the values of the secrets of a claim that this agent holds."""
 
     session_id: UUID
     instance_id: UUID
     token: UUID
-    # Only these versions: of what the process was started with, to know what to mask in its log.
+    # Return only these versions, with which the process was started, to mask them in its log.
     versions: dict[str, int] = {}
 
 

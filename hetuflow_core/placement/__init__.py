@@ -1,9 +1,9 @@
-"""Placement: what work asks of an agent, and whether, how well and how soon an agent may take it.
+"""Placement: the requirements of a job, and whether, how well and when an agent may run it.
 
-`requirements.py` has what a job asks and its canonical form, `agents.py` what is known of an agent,
-`filters.py` and `scores.py` the reasons, `anti_affinity.py` unwanted neighbours, `decision.py` the decision,
-`verdict_cache.py` its cache, `agent_state.py` what changes from one moment to the next, `resource_stock.py`
-what of a batch fits. All of it is pure.
+`requirements.py` has the requirements and their canonical form, `agents.py` the properties of an agent,
+`filters.py` and `scores.py` the rules, `anti_affinity.py` the rules about other jobs on the agent,
+`decision.py` the decision, `verdict_cache.py` its cache, `agent_state.py` the changing state of an agent,
+`resource_stock.py` the selection of a batch that fits. All functions are pure.
 """
 
 from hetuflow_core.placement.agent_state import (

@@ -1,7 +1,7 @@
-"""What of an agent changes from one moment to the next: whether it takes work, and what it has room for.
+"""The changing state of an agent: whether it accepts work, and its free capacity.
 
-A claim asks these of whoever polls, `explain` of every agent there is; what they refuse today they may allow
-in a second. Hot ones answer with the bare fact; `told` makes a sentence of it for people.
+A claim checks the polling agent, `explain` checks every agent. Functions on the claim path return plain
+facts; `crowding_refusal` formats them.
 """
 
 from __future__ import annotations
@@ -20,85 +20,85 @@ from hetuflow_core.placement.resource_stock import lacking
 from hetuflow_core.states import AgentStatus
 
 Id = TypeVar("Id")
-# The kind of resource there is too little of, or the neighbour that is in the way.
+# The missing kind of resource, or the running job that conflicts by anti-affinity.
 Crowding = Literal["cpu", "memory", "gpu"] | RunningJob
 
 _NOT_TAKING: Final[Mapping[str, Refusal]] = {
-    AgentStatus.PENDING: Refusal("approval", "waits to be approved"),
-    AgentStatus.DRAINING: Refusal("draining", "is draining: it finishes what it has and takes nothing new"),
+    AgentStatus.PENDING: Refusal("approval", "waits for approval"),
+    AgentStatus.DRAINING: Refusal("draining", "is draining: it finishes its tasks and accepts no new ones"),
     AgentStatus.OFFLINE: Refusal("offline", "is offline"),
 }
 
 
 def takes_work(status: str) -> bool:
-    """Whether an agent of which this was decided is given anything at all."""
+    """Whether an agent with this status receives work."""
     return status == AgentStatus.ONLINE
 
 
-def served(allowed: Mapping[str, Id], wanted: Collection[str]) -> frozenset[Id]:
-    """The namespaces whose work an agent gets: those it asked for, of those its token allows."""
-    return frozenset(id_ for name, id_ in allowed.items() if name in wanted)
+def served(allowed: Mapping[str, Id], requested: Collection[str]) -> frozenset[Id]:
+    """Return the requested namespaces that the agent's token allows."""
+    return frozenset(id_ for name, id_ in allowed.items() if name in requested)
 
 
 def crowding(asked: Requirements, left: Resources, neighbours: Iterable[RunningJob]) -> Crowding | None:
-    """What keeps work from an agent that it otherwise fits, with what is there right now."""
+    """Return the missing resource or conflicting job of an agent that is otherwise suitable."""
     return lacking(asked.resources, left) or unwanted(asked.anti_affinity, neighbours)
 
 
 def latest_due(now: datetime, *, prefetch: timedelta, delay: timedelta) -> datetime:
-    """Work that is due no later than this is an agent's to take.
+    """Return the latest due time of work that an agent may claim now.
 
-    It may take some ahead of its time, and lets agents that suit better go first for `delay`.
+    An agent may claim work `prefetch` before it is due, and waits `delay` for agents that suit better.
     """
     return now + prefetch - delay
 
 
 @dataclass(frozen=True, slots=True)
 class AgentState:
-    """How an agent stands at the moment, as far as the database knows."""
+    """The current state of an agent in the database."""
 
     status: str
-    # It has a session; one that was kicked has none.
+    # The agent has a session; a kicked agent has none.
     connected: bool
-    # It was heard of within its last heartbeats.
+    # The server received a recent heartbeat.
     reachable: bool
-    # Its token is neither revoked nor expired.
+    # The token is neither revoked nor expired.
     admitted: bool
     free_slots: int
     left: Resources
-    # What it has under way in the namespace of the work.
+    # Jobs with live instances on the agent in the namespace of the work.
     neighbours: tuple[RunningJob, ...] = ()
 
 
-def absent(standing: AgentState) -> Refusal | None:
-    """Why nobody hears of the agent, or why it is given nothing, whatever the work."""
-    if not takes_work(standing.status):
-        return _NOT_TAKING.get(standing.status, _NOT_TAKING[AgentStatus.OFFLINE])
-    if not standing.admitted:
+def absent(state: AgentState) -> Refusal | None:
+    """Return why the agent receives no work at all; None if it does."""
+    if not takes_work(state.status):
+        return _NOT_TAKING.get(state.status, _NOT_TAKING[AgentStatus.OFFLINE])
+    if not state.admitted:
         return Refusal("token", "has a token that was revoked or has expired")
-    if not standing.connected:
-        return Refusal("offline", "has no session: it has to be started again")
-    if not standing.reachable:
-        return Refusal("unreachable", "was not heard of for too long")
+    if not state.connected:
+        return Refusal("offline", "has no session: it must be restarted")
+    if not state.reachable:
+        return Refusal("unreachable", "has sent no heartbeat for too long")
     return None
 
 
-def busy(requirements: Requirements, agent: AgentFacts, standing: AgentState) -> Refusal | None:
-    """Why an agent that is there has no room for this work right now."""
-    if standing.free_slots <= 0:
+def busy(requirements: Requirements, agent: AgentFacts, state: AgentState) -> Refusal | None:
+    """Return why an available agent has no capacity for this work now; None if it has."""
+    if state.free_slots <= 0:
         return Refusal("slots", f"has none of its {agent.slots} slots free")
-    found = crowding(requirements, standing.left, standing.neighbours)
-    return None if found is None else told(found, requirements.resources, standing.left)
+    obstacle = crowding(requirements, state.left, state.neighbours)
+    return None if obstacle is None else crowding_refusal(obstacle, requirements.resources, state.left)
 
 
-def told(found: Crowding, wanted: Resources, left: Resources) -> Refusal:
-    match found:
+def crowding_refusal(obstacle: Crowding, requested: Resources, left: Resources) -> Refusal:
+    match obstacle:
         case RunningJob():
-            return Refusal(APART, f"runs the job {found.job}, which this work is kept apart from")
+            return Refusal(APART, f"runs the job {obstacle.job}, which anti-affinity excludes")
         case "cpu":
-            return Refusal("room", f"has {left.cpu:g} cpu free, {wanted.cpu:g} are required")
+            return Refusal("room", f"has {left.cpu:g} cpu free, {requested.cpu:g} are required")
         case "memory":
-            sizes = format_size(left.memory), format_size(wanted.memory)
+            sizes = format_size(left.memory), format_size(requested.memory)
             return Refusal("room", f"has {sizes[0]} of memory free, {sizes[1]} are required")
         case "gpu":
-            return Refusal("room", f"has {left.gpu} gpu free, {wanted.gpu} are required")
+            return Refusal("room", f"has {left.gpu} gpu free, {requested.gpu} are required")

@@ -1,4 +1,4 @@
-"""What is known of an agent when work is placed."""
+"""The properties of an agent that placement uses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _TAINT: Final = re.compile(
     r"(?:=(?P<value>[^:=\s]{0,256}))?"
     r":(?P<effect>[A-Za-z]+)"
 )
-# The names containers and packages use; what a kernel says differs from one system to the next.
+# Names as used by containers and packages; kernel names differ between systems.
 _ARCHITECTURES: Final = {"x86_64": "amd64", "x64": "amd64", "aarch64": "arm64", "armv8l": "arm64"}
 
 
 class Taint(msgspec.Struct, frozen=True, kw_only=True):
-    """Keeps away work that does not tolerate it."""
+    """Repels work that does not tolerate it."""
 
     key: str
     value: str = ""
@@ -34,17 +34,17 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent as filters and scores see it.
+    """The input of filters and scores about an agent.
 
-    `version` changes whenever something of the first group does: verdicts are kept by it. The second group
-    changes with every claim; only scores with `lasting = False` may look at it.
+    `version` changes with every change of the first group; verdicts are cached by version. The second group
+    changes with every claim; only scores with `lasting = False` may use it.
     """
 
     agent_id: UUID
     version: int
     labels: Mapping[str, str] = {}
     taints: tuple[Taint, ...] = ()
-    pools: frozenset[str] = frozenset()  # none: the default pool
+    pools: frozenset[str] = frozenset()  # empty: the default pool
     capacity: Resources = Resources()
     slots: int = 1
     executors: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class AgentFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def automatic_labels(*, os: str, arch: str, hostname: str) -> dict[str, str]:
-    """What every agent says of itself, from what `platform` calls system, machine and node."""
+    """Return the labels that every agent has, from system, machine and node of `platform`."""
     machine = arch.lower()
     return {
         "os": os.lower(),
@@ -66,15 +66,17 @@ def automatic_labels(*, os: str, arch: str, hostname: str) -> dict[str, str]:
 
 
 def agent_labels(configured: Mapping[str, str], automatic: Mapping[str, str]) -> dict[str, str]:
-    """Automatic labels fill in; what the operator has set stands. Empty ones say nothing and are left out."""
+    """Merge labels: configured labels override automatic ones; empty automatic labels are dropped."""
     return {**{key: value for key, value in automatic.items() if value}, **configured}
 
 
 def parse_taint(text: str) -> Taint:
-    """`key=value:NoSchedule`, or `key:NoSchedule` for a taint without a value."""
+    """Parse `key=value:NoSchedule`, or `key:NoSchedule` for a taint without a value."""
     match = _TAINT.fullmatch(text.strip())
     if match is None:
-        raise Invalid(f'"{text[:64]}" is no taint: write one such as spot=yes:NoSchedule.')
+        raise Invalid(f'"{text[:64]}" is not a taint: write one such as spot=yes:NoSchedule.')
     if match["effect"] not in list(Effect):
-        raise Invalid(f'"{match["effect"][:64]}" is no effect of a taint: use one of {", ".join(Effect)}.')
+        raise Invalid(
+            f'"{match["effect"][:64]}" is not an effect of a taint: use one of {", ".join(Effect)}.'
+        )
     return Taint(key=match["key"], value=match["value"] or "", effect=Effect(match["effect"]))

@@ -1,7 +1,7 @@
-"""Anti-affinity: whether work would have neighbours on an agent that it does not want.
+"""Anti-affinity: whether an agent runs jobs that the work must or should avoid.
 
-Neighbours are the jobs an agent runs or has been given, of the same namespace as the work. The rule is the
-work's own: a neighbour that minds in turn says so itself.
+Neighbours are the jobs with live instances on the agent, in the namespace of the work. Only the rules of the
+new work count, not those of its neighbours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hetuflow_core.placement.requirements import AntiAffinity, Neighbour, Unlike
 
 
 class RunningJob(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A job of which an agent has something under way."""
+    """A job with a live instance on an agent."""
 
     namespace: str
     job: str
@@ -22,24 +22,24 @@ class RunningJob(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def unwanted(apart: AntiAffinity, neighbours: Iterable[RunningJob]) -> RunningJob | None:
-    """The first of the neighbours, all of the work's own namespace, that keeps it away."""
+    """Return the first neighbour that a required rule excludes."""
     if not apart.required:
         return None
     for job in neighbours:
-        if any(_meant(one, job) for one in apart.required):
+        if any(_matches(rule, job) for rule in apart.required):
             return job
     return None
 
 
 def discomfort(apart: AntiAffinity, neighbours: Collection[RunningJob]) -> float:
-    """The share of what is preferred, by weight, that would not be had beside these; between 0 and 1."""
+    """Return the weighted share of preferred rules that these neighbours violate, between 0 and 1."""
     if not apart.preferred:
         return 0.0
-    missed = sum(one.weight for one in apart.preferred if any(_meant(one, job) for job in neighbours))
-    return missed / sum(one.weight for one in apart.preferred)
+    violated = sum(rule.weight for rule in apart.preferred if any(_matches(rule, job) for job in neighbours))
+    return violated / sum(rule.weight for rule in apart.preferred)
 
 
-def _meant(rule: Neighbour | UnlikedNeighbour, job: RunningJob) -> bool:
+def _matches(rule: Neighbour | UnlikedNeighbour, job: RunningJob) -> bool:
     return (not rule.jobs or job.job in rule.jobs) and all(
         job.labels.get(key) == value for key, value in rule.labels.items()
     )

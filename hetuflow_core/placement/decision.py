@@ -1,4 +1,4 @@
-"""The decision: may this agent take work of this class, how well would it suit, how long should it wait."""
+"""Decide whether an agent may run work of a placement class, how well it suits, and how long it waits."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hetuflow_core.placement.filters import STANDARD_FILTERS, Filter
 from hetuflow_core.placement.requirements import Requirements
 from hetuflow_core.placement.scores import STANDARD_SCORES, Score
 
-# Where a package registers classes of filters and scores of its own; servers make one of each and use them.
+# Entry points of packages with additional filters and scores; servers create one instance of each class.
 FILTER_ENTRY_POINTS: Final = "hetuflow.placement.filters"
 SCORE_ENTRY_POINTS: Final = "hetuflow.placement.scores"
 
-# Long enough for a better agent to ask, short enough that nobody minds if none does.
+# Long enough for a better agent to poll, short enough to be acceptable if no better agent polls.
 LONGEST_DELAY: Final = timedelta(seconds=3)
 _TARGET: Final = "target"
 APART: Final = "anti_affinity"
@@ -27,7 +27,7 @@ APART: Final = "anti_affinity"
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """`filter` says which kind of reason, `reason` is the rest of a sentence that begins with the agent."""
+    """`filter` is the kind of reason, `reason` is a sentence without its subject, the agent."""
 
     filter: str
     reason: str
@@ -35,14 +35,14 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What holds for a class on an agent until the agent changes; `score` is of the lasting scores only."""
+    """The result for a class and an agent, valid until the agent changes; `score` has lasting scores only."""
 
     refusal: Refusal | None
     score: float
 
 
 class Placement:
-    """A set of filters and scores, found by name; it never changes, so its verdicts may be kept."""
+    """An immutable set of filters and scores; its verdicts can be cached."""
 
     def __init__(
         self, filters: Sequence[Filter] = STANDARD_FILTERS, scores: Sequence[Score] = STANDARD_SCORES
@@ -56,7 +56,7 @@ class Placement:
         self.scores = tuple(scores)
 
     def extended(self, filters: Iterable[Filter] = (), scores: Iterable[Score] = ()) -> Placement:
-        """The same with more filters and scores, which come after those it has."""
+        """Return a placement with additional filters and scores at the end."""
         return Placement((*self.filters, *filters), (*self.scores, *scores))
 
     def first_refusal(
@@ -67,12 +67,12 @@ class Placement:
         target_agent_id: UUID | None = None,
         namespace: str | None = None,
     ) -> Refusal | None:
-        """Why the agent may not take it, or None; work with a target may go nowhere else.
+        """Return why the agent may not run the work, or None; only its target may run work with a target.
 
-        With the `namespace` of the work what the agent runs right now is looked at as well.
+        With the `namespace` of the work, anti-affinity with the agent's running jobs is checked as well.
         """
         if target_agent_id is not None and target_agent_id != agent.agent_id:
-            return Refusal(_TARGET, "is not the agent this work is for")
+            return Refusal(_TARGET, "is not the target agent of this work")
         for filter_ in self.filters:
             reason = filter_.refuses(requirements, agent)
             if reason is not None:
@@ -80,11 +80,11 @@ class Placement:
         neighbours = [job for job in agent.running if job.namespace == namespace]
         unwanted_job = unwanted(requirements.anti_affinity, neighbours)
         if unwanted_job is not None:
-            return Refusal(APART, f"runs the job {unwanted_job.job}, which this work is kept apart from")
+            return Refusal(APART, f"runs the job {unwanted_job.job}, which anti-affinity excludes")
         return None
 
     def score(self, requirements: Requirements, agent: AgentFacts) -> float:
-        """The weighted mean of all scores, between 0 and 1, with what the agent has to do right now."""
+        """Return the weighted mean of all scores, between 0 and 1, with the agent's current load."""
         return _mean(self.scores, requirements, agent)
 
     def verdict(self, requirements: Requirements, agent: AgentFacts) -> Verdict:
@@ -94,10 +94,10 @@ class Placement:
         return Verdict(None, _mean([score for score in self.scores if score.lasting], requirements, agent))
 
     def delay(self, score: float, best_score: float) -> timedelta:
-        """How long work of a class must have been due before an agent with this score may take it.
+        """Return how long work must have been due before an agent with this score may claim it.
 
-        `best_score` is that of the best agent there is. The best waits for nothing, the worst possible for
-        LONGEST_DELAY; so a preference costs no more than that when no preferred agent is free.
+        `best_score` is the score of the best agent, which does not wait. The worst possible agent waits for
+        LONGEST_DELAY, so a preference delays work by at most that.
         """
         return LONGEST_DELAY * min(1.0, max(0.0, best_score - score))
 
@@ -105,7 +105,7 @@ class Placement:
 def _mean(scores: Sequence[Score], requirements: Requirements, agent: AgentFacts) -> float:
     if not scores:
         return 1.0
-    # Bounded here, because the scores may be other people's.
+    # Bounded here, because scores may come from plugins.
     weighed = sum(score.weight * min(1.0, max(0.0, score.score(requirements, agent))) for score in scores)
     return weighed / sum(score.weight for score in scores)
 
@@ -113,4 +113,4 @@ def _mean(scores: Sequence[Score], requirements: Requirements, agent: AgentFacts
 def _refuse_repetition(what: str, names: Sequence[str]) -> None:
     repeated = [name for name, times in Counter(names).items() if times > 1]
     if repeated:
-        raise ValueError(f"the name of the {what} {repeated[0]} is taken: choose another")
+        raise ValueError(f"the name of the {what} {repeated[0]} is already in use: choose another")

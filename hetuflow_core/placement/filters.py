@@ -1,7 +1,7 @@
-"""What rules an agent out. One class per reason; `explain` quotes what they say.
+"""Filters that exclude an agent, one class per reason; `explain` quotes their messages.
 
-A filter looks at the lasting facts of an agent only, so that its verdict may be kept. It answers None if the
-work fits, or the rest of a sentence that begins with the agent's name: "has no label zone, …".
+A filter uses only the lasting properties of an agent, so that its result can be cached. It returns None if
+the work fits, otherwise a sentence without its subject, the agent's name: "has no label zone, …".
 """
 
 from __future__ import annotations
@@ -25,44 +25,44 @@ class Filter(Protocol):
 
 
 class PoolFilter:
-    """Agents of a pool serve that pool alone; who names none is in the pool `default`."""
+    """Agents serve only their pools; agents and jobs without a pool belong to the pool `default`."""
 
     name: ClassVar[str] = "pool"
 
     def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
-        wanted = requirements.pool or DEFAULT_POOL
+        required = requirements.pool or DEFAULT_POOL
         served = agent.pools or frozenset({DEFAULT_POOL})
-        if wanted in served:
+        if required in served:
             return None
-        return f"serves the {_counted('pool', served)}, not {wanted}"
+        return f"serves the {_counted('pool', served)}, not {required}"
 
 
 class ExecutorFilter:
     name: ClassVar[str] = "executor"
 
     def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
-        wanted = requirements.executor
-        return None if wanted is None or wanted in agent.executors else f"has no executor {wanted}"
+        required = requirements.executor
+        return None if required is None or required in agent.executors else f"has no executor {required}"
 
 
 class UserFilter:
     name: ClassVar[str] = "user"
 
     def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
-        wanted = requirements.user
-        return None if wanted is None or wanted in agent.run_as else f"may not run tasks as {wanted}"
+        required = requirements.user
+        return None if required is None or required in agent.run_as else f"may not run tasks as {required}"
 
 
 class LabelFilter:
     name: ClassVar[str] = "labels"
 
     def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
-        for key, wanted in requirements.labels.items():
+        for key, required in requirements.labels.items():
             value = agent.labels.get(key)
             if value is None:
-                return f"has no label {key}, {key}={wanted} is required"
-            if value != wanted:
-                return f"has the label {key}={value}, {key}={wanted} is required"
+                return f"has no label {key}, {key}={required} is required"
+            if value != required:
+                return f"has the label {key}={value}, {key}={required} is required"
         return None
 
 
@@ -76,7 +76,7 @@ class AffinityFilter:
                 has = (
                     f"the label {condition.key}={value}" if value is not None else f"no label {condition.key}"
                 )
-                return f"has {has}, {_wish(condition)} is required"
+                return f"has {has}, {_in_words(condition)} is required"
         return None
 
 
@@ -90,23 +90,25 @@ class TaintFilter:
 
 
 class ResourceFilter:
-    """Whether it would fit on the agent with nothing else there; what is free is counted per batch."""
+    """Whether the work fits on the empty agent; free resources are checked per batch."""
 
     name: ClassVar[str] = "resources"
 
     def refuses(self, requirements: Requirements, agent: AgentFacts) -> str | None:
-        wanted, capacity = requirements.resources, agent.capacity
-        short = lacking(wanted, capacity)
+        required, capacity = requirements.resources, agent.capacity
+        short = lacking(required, capacity)
         if short == "cpu":
-            return f"has {capacity.cpu:g} cpu, {wanted.cpu:g} are required"
+            return f"has {capacity.cpu:g} cpu, {required.cpu:g} are required"
         if short == "memory":
-            return f"has {format_size(capacity.memory)} of memory, {format_size(wanted.memory)} are required"
+            return (
+                f"has {format_size(capacity.memory)} of memory, {format_size(required.memory)} are required"
+            )
         if short == "gpu":
-            return f"has {capacity.gpu} gpu, {wanted.gpu} are required"
+            return f"has {capacity.gpu} gpu, {required.gpu} are required"
         return None
 
 
-# What is most telling comes first: explain shows the first refusal.
+# The most specific filters come first, because explain shows the first refusal.
 STANDARD_FILTERS: Final[tuple[Filter, ...]] = (
     PoolFilter(),
     ExecutorFilter(),
@@ -118,7 +120,7 @@ STANDARD_FILTERS: Final[tuple[Filter, ...]] = (
 )
 
 
-def _wish(condition: Expression) -> str:
+def _in_words(condition: Expression) -> str:
     values = ", ".join(condition.values)
     match condition.operator:
         case Operator.EXISTS:

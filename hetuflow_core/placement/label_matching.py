@@ -1,4 +1,4 @@
-"""Whether a condition holds for labels, and a toleration for a taint."""
+"""Match conditions against labels, and tolerations against taints."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from hetuflow_core.placement.requirements import (
     TolerationOperator,
 )
 
-# As strict as the job file: int() would also take "1_000", " 7 " and other scripts' digits.
+# As strict as the job file: int() also accepts "1_000", " 7 " and digits of other scripts.
 _WHOLE: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 def holds(condition: Expression | Preference, labels: Mapping[str, str]) -> bool:
-    """As in Kubernetes: an absent label is not in any list, and neither greater nor less than anything."""
+    """As in Kubernetes, a missing label is not in any list and neither greater nor less than any value."""
     value = labels.get(condition.key)
     match condition.operator:
         case Operator.EXISTS:
@@ -48,7 +48,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 
 def untolerated(requirements: Requirements, taints: tuple[Taint, ...], *effects: Effect) -> list[Taint]:
-    """The taints with one of `effects` that this work does not put up with."""
+    """Return the taints with one of `effects` that the work does not tolerate."""
     return [
         taint
         for taint in taints
@@ -58,7 +58,7 @@ def untolerated(requirements: Requirements, taints: tuple[Taint, ...], *effects:
 
 
 def evicting_taint(requirements: Requirements, taints: tuple[Taint, ...]) -> Taint | None:
-    """The taint that ends this work where it already runs: NoExecute is stronger than NoSchedule."""
+    """Return the NoExecute taint that evicts running instances of this work, if any."""
     return next(iter(untolerated(requirements, taints, Effect.NO_EXECUTE)), None)
 
 

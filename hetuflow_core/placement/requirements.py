@@ -1,7 +1,7 @@
-"""What a job asks of the agent that runs it, in one canonical form.
+"""The requirements of a job for its agent, in canonical form.
 
-Jobs that ask for the same share one class (`sched_placement`), found by digest. So whatever cannot change a
-decision must not change the digest: the order of lists, repeated conditions, values that are the default.
+Jobs with equal requirements share one placement class (`sched_placement`), found by digest. Differences
+without effect must not change the digest: the order of lists, repeated conditions, default values.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from hetuflow_core.fields import (
 )
 from hetuflow_core.fields.json_schema import absent, given, when
 
-# The pool of work that names none and of agents that name none.
+# The pool of jobs and agents without a pool.
 DEFAULT_POOL: Final = "default"
-# No machine has more; retries that double the memory each time stop here.
+# Upper limit for retries that double the memory.
 MOST_MEMORY: Final = 1 << 50
 _MOST_CPU: Final = 100_000
 _MOST_GPU: Final = 10_000
@@ -53,7 +53,7 @@ U = TypeVar("U", "Neighbour", "UnlikedNeighbour")
 
 
 class Operator(StrEnum):
-    """How an agent's label is compared with the values of an expression."""
+    """How to compare an agent's label with the values of an expression."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -69,7 +69,7 @@ class TolerationOperator(StrEnum):
 
 
 class Effect(StrEnum):
-    """What a taint of an agent does to work that does not tolerate it."""
+    """The effect of a taint on work that does not tolerate it."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -142,7 +142,7 @@ class Expression(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Preference(msgspec.Struct, frozen=True, kw_only=True):
-    """An expression that need not hold, and how much it is worth when it does."""
+    """An optional expression with its weight."""
 
     RULES: ClassVar = (_COMPARED,)
 
@@ -166,7 +166,7 @@ class Affinity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs of the same namespace: of one of these names, with all of these labels; empty asks nothing."""
+    """Jobs of the same namespace with one of these names and all of these labels; empty matches all."""
 
     RULES: ClassVar = (_NAMED,)
 
@@ -175,7 +175,7 @@ class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnlikedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """Neighbours that are put up with if need be, and how much it is worth to have none of them."""
+    """Neighbours to avoid if possible, with a weight."""
 
     RULES: ClassVar = (_NAMED,)
 
@@ -185,7 +185,7 @@ class UnlikedNeighbour(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AntiAffinity(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent should not be running when it takes this work."""
+    """Jobs that an agent must not or should not run when it claims this work."""
 
     required: Annotated[
         tuple[Neighbour, ...],
@@ -207,7 +207,7 @@ def _refuse_idle_parts(toleration: Toleration, at: Section) -> None:
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True):
-    """Taints this work puts up with; no key means every key, no effect means every effect."""
+    """Tolerated taints; without a key every key, without an effect every effect."""
 
     RULES: ClassVar = (Check(_refuse_idle_parts, when(absent("key"), given("operator"))),)
 
@@ -227,7 +227,7 @@ class Toleration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True):
-    """What one instance takes from an agent's stock; zero takes nothing."""
+    """The resources of an agent that one instance uses."""
 
     cpu: Annotated[float, number(0, _MOST_CPU), Key("CPU cores.", written=Written.SET)] = 0
     memory: Annotated[int, SIZE, Key("Memory.", written=Written.SET)] = 0  # bytes
@@ -237,8 +237,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True):
 class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     """A job's `placement`; the default fits every agent of the default pool.
 
-    Verdicts hold per class and agent until the agent itself changes. What it runs changes all the time, so
-    anti-affinity is no part of them: like resources it is looked at whenever work is dealt.
+    Verdicts are valid per class and agent until the agent changes. Running jobs change constantly, so
+    anti-affinity and free resources are not part of verdicts and are checked at each assignment.
     """
 
     DEFINITION: ClassVar = "placement"
@@ -271,13 +271,13 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def normalised(requirements: Requirements) -> Requirements:
-    """The one way to say what these requirements say."""
+    """Return the normal form of equivalent requirements."""
     affinity = requirements.affinity
     return Requirements(
         labels=dict(sorted(requirements.labels.items())),
         affinity=Affinity(
             required=_distinct(_normalised_condition(condition) for condition in affinity.required),
-            # Preferences add up, so two equal ones are worth more than one.
+            # Weights add up, so equal preferences are kept.
             preferred=tuple(
                 sorted((_normalised_condition(p) for p in affinity.preferred), key=msgspec.json.encode)
             ),
@@ -309,7 +309,7 @@ PLACEMENT: Final = replace(section(Requirements), read=_read, write=canonical_re
 
 
 def requirements_from(document: Mapping[str, Any]) -> Requirements:
-    """The requirements a canonical form stands for: what the database keeps of a class."""
+    """Parse the canonical form, which the database stores for a class."""
     resources = dict(document.get("resources", {}))
     if "memory" in resources:
         resources["memory"] = parse_size(resources["memory"])
@@ -317,7 +317,7 @@ def requirements_from(document: Mapping[str, Any]) -> Requirements:
 
 
 def adjusted(requirements: Requirements, *, memory: int | None, labels: Mapping[str, str]) -> Requirements:
-    """The requirements of a retry that asks for other memory (None: the same) or for further labels."""
+    """Return the requirements of a retry with different memory (None: unchanged) or additional labels."""
     resources = requirements.resources
     if memory is not None:
         resources = msgspec.structs.replace(resources, memory=min(memory, max(MOST_MEMORY, resources.memory)))
@@ -327,7 +327,7 @@ def adjusted(requirements: Requirements, *, memory: int | None, labels: Mapping[
 
 
 def digest(requirements: Requirements, limit_scopes: Iterable[str]) -> bytes:
-    """What a class is found by: the same 32 bytes for whatever asks for the same."""
+    """Return the 32-byte key of a placement class; equal for equal requirements and limits."""
     meaning = {
         "requirements": canonical_requirements(requirements),
         "limit_scopes": sorted(set(limit_scopes)),
@@ -341,17 +341,17 @@ def _normalised_condition(condition: C) -> C:
 
 
 def _normalised_apart(apart: AntiAffinity) -> AntiAffinity:
-    required = {msgspec.json.encode(one): one for one in map(_normalised_neighbour, apart.required)}
+    required = {msgspec.json.encode(rule): rule for rule in map(_normalised_neighbour, apart.required)}
     return AntiAffinity(
         required=tuple(required[key] for key in sorted(required)),
-        # Two equal ones are worth more than one, as with affinity.
+        # Weights add up, so equal rules are kept.
         preferred=tuple(sorted(map(_normalised_neighbour, apart.preferred), key=msgspec.json.encode)),
     )
 
 
-def _normalised_neighbour(one: U) -> U:
+def _normalised_neighbour(rule: U) -> U:
     return msgspec.structs.replace(
-        one, jobs=tuple(sorted(set(one.jobs))), labels=dict(sorted(one.labels.items()))
+        rule, jobs=tuple(sorted(set(rule.jobs))), labels=dict(sorted(rule.labels.items()))
     )
 
 

@@ -1,6 +1,6 @@
-"""Resources as a stock: what is left of it, and what of a batch fits into it.
+"""Free resources of an agent, and the selection of a batch that fits.
 
-Processors are counted in thousandths, in whole numbers: ten tenths are one.
+CPUs are counted in integer thousandths, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ Id = TypeVar("Id")
 _MILLI: Final = 1000
 
 
-def lacking(wanted: Resources, available: Resources) -> Literal["cpu", "memory", "gpu"] | None:
-    """The first kind there is not enough of."""
-    if _milli(wanted.cpu) > _milli(available.cpu):
+def lacking(requested: Resources, available: Resources) -> Literal["cpu", "memory", "gpu"] | None:
+    """Return the first kind of resource that is insufficient."""
+    if _milli(requested.cpu) > _milli(available.cpu):
         return "cpu"
-    if wanted.memory > available.memory:
+    if requested.memory > available.memory:
         return "memory"
-    if wanted.gpu > available.gpu:
+    if requested.gpu > available.gpu:
         return "gpu"
     return None
 
 
 def free(capacity: Resources, in_use: Resources) -> Resources:
-    """What is left; nothing where more is used than there is (a capacity may shrink under running work)."""
+    """Return the free resources, at least zero: the capacity may shrink while tasks run."""
     return Resources(
         cpu=max(0, _milli(capacity.cpu) - _milli(in_use.cpu)) / _MILLI,
         memory=max(0, capacity.memory - in_use.memory),
@@ -45,37 +45,37 @@ def total(taken: Iterable[Resources]) -> Resources:
 
 
 def fit_batch(rows: Sequence[tuple[Id, Resources]], free: Resources, slots: int) -> list[Id]:
-    """Those rows that fit together, taken in order; what does not fit is passed over, not waited for.
+    """Return the rows that fit together, in order; rows that do not fit are skipped.
 
-    Waiting for the first would leave the agent idle while smaller work is there. The price: work that needs
-    most of an agent gets there late while small work keeps coming; a pool of its own is the remedy.
+    Waiting for the first row would leave the agent idle while smaller work exists. The trade-off: work that
+    needs most of an agent is delayed while small work arrives constantly; a separate pool avoids that.
     """
     chosen: list[Id] = []
     cpu, memory, gpu = _milli(free.cpu), free.memory, free.gpu
-    for row_id, wanted in rows:
+    for row_id, requested in rows:
         if len(chosen) >= slots:
             break
-        if _milli(wanted.cpu) > cpu or wanted.memory > memory or wanted.gpu > gpu:
+        if _milli(requested.cpu) > cpu or requested.memory > memory or requested.gpu > gpu:
             continue
-        cpu -= _milli(wanted.cpu)
-        memory -= wanted.memory
-        gpu -= wanted.gpu
+        cpu -= _milli(requested.cpu)
+        memory -= requested.memory
+        gpu -= requested.gpu
         chosen.append(row_id)
     return chosen
 
 
-def times(wanted: Resources, available: Resources, most: int) -> int:
-    """How many of this fit together, up to `most`."""
+def times(requested: Resources, available: Resources, most: int) -> int:
+    """Return how many instances with these resources fit together, up to `most`."""
     pairs = (
-        (_milli(wanted.cpu), _milli(available.cpu)),
-        (wanted.memory, available.memory),
-        (wanted.gpu, available.gpu),
+        (_milli(requested.cpu), _milli(available.cpu)),
+        (requested.memory, available.memory),
+        (requested.gpu, available.gpu),
     )
-    return min([most, *(there // each for each, there in pairs if each > 0)])
+    return min([most, *(amount // each for each, amount in pairs if each > 0)])
 
 
 def busy_share(capacity: Resources, in_use: Resources, taken: Resources) -> float:
-    """How full the fullest kind is, of those `taken` asks for, once it is taken; between 0 and 1."""
+    """Return the highest utilisation, between 0 and 1, of the kinds in `taken` after it is added."""
     shares = [
         _share(_milli(in_use.cpu) + _milli(taken.cpu), _milli(capacity.cpu)) if taken.cpu else 0.0,
         _share(in_use.memory + taken.memory, capacity.memory) if taken.memory else 0.0,

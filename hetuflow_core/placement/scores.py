@@ -1,7 +1,7 @@
-"""Which of the agents that may take some work should. One class per wish, each between 0 and 1.
+"""Scores that rank the agents that may run some work, one class per criterion, each between 0 and 1.
 
-A score is `lasting` when it follows from the lasting facts of the agent alone: those are kept with the
-verdict and make an agent wait for its betters. The others choose among agents that ask at the same time.
+A `lasting` score uses only the lasting properties of an agent: it is cached with the verdict and makes an
+agent wait for better ones. The other scores choose among agents that poll at the same time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Score(Protocol):
 
 
 class PreferredAffinity:
-    """The share of the preferences, by weight, that the agent's labels fulfil."""
+    """The weighted share of preferences that the agent's labels match."""
 
     name: ClassVar[str] = "preferred_affinity"
     weight: ClassVar[float] = 10
@@ -39,12 +39,12 @@ class PreferredAffinity:
         preferred = requirements.affinity.preferred
         if not preferred:
             return 1.0
-        fulfilled = sum(preference.weight for preference in preferred if holds(preference, agent.labels))
-        return fulfilled / sum(preference.weight for preference in preferred)
+        matched = sum(preference.weight for preference in preferred if holds(preference, agent.labels))
+        return matched / sum(preference.weight for preference in preferred)
 
 
 class SoftTaints:
-    """Agents that would rather not (PreferNoSchedule) come after those that do not mind."""
+    """Agents with an untolerated PreferNoSchedule taint come last."""
 
     name: ClassVar[str] = "soft_taints"
     weight: ClassVar[float] = 5
@@ -55,10 +55,10 @@ class SoftTaints:
 
 
 class Headroom:
-    """What the fullest of slots and asked-for resources has left once the work is there.
+    """The remaining share of the scarcest resource (slots or requested resources) after adding the work.
 
-    The fullest one counts, so that work which needs memory goes where memory is left, however idle the
-    processors of another agent are.
+    The scarcest resource counts, so that work that needs memory runs where memory is free, even if the CPUs
+    of another agent are idle.
     """
 
     name: ClassVar[str] = "headroom"

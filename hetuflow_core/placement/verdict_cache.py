@@ -1,4 +1,4 @@
-"""Verdicts, kept: each class is judged once per agent until the agent changes."""
+"""A cache of verdicts: each class is evaluated once per agent until the agent changes."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from hetuflow_core.placement.requirements import Requirements
 
 
 @dataclass(slots=True)
-class _Judged:
+class _AgentVerdicts:
     version: int
     verdicts: dict[int, Verdict] = field(default_factory=dict)
-    # Those of its classes that it may take.
+    # Classes without a refusal.
     fitting: set[int] = field(default_factory=set)
-    # The growing set of classes all of which are judged here, and its size then.
+    # Identity and size of the set of classes that are all evaluated here.
     complete_at: tuple[int, int] | None = None
 
 
 class VerdictCache:
-    """At most `most` verdicts; the agents that asked least recently lose theirs first.
+    """Stores at most `most` verdicts; evicts the least recently used agents first.
 
-    Kept by agent, then class: facts of another version replace all of an agent's verdicts at once, so no
-    verdict outlives the facts it was given for.
+    Stored by agent, then class: a new version of an agent replaces all its verdicts at once, so no verdict is
+    stale.
     """
 
     def __init__(self, placement: Placement, most: int = 1_000_000) -> None:
         if most < 1:
-            raise ValueError("a cache of verdicts has room for at least one")
+            raise ValueError("a cache of verdicts needs room for at least one")
         self._placement = placement
         self._most = most
         self._count = 0
-        self._judged: OrderedDict[UUID, _Judged] = OrderedDict()
+        self._judged: OrderedDict[UUID, _AgentVerdicts] = OrderedDict()
 
     def __len__(self) -> int:
         return self._count
 
     def of(self, placement_id: int, requirements: Requirements, agent: AgentFacts) -> Verdict:
-        """The verdict on a class; `requirements` are those `placement_id` stands for."""
+        """Return the verdict on a class; `requirements` are those of `placement_id`."""
         judged = self._of_agent(agent)
-        found = judged.verdicts.get(placement_id)
-        if found is not None:
-            return found
+        cached = judged.verdicts.get(placement_id)
+        if cached is not None:
+            return cached
         verdict = self._placement.verdict(requirements, agent)
         judged.verdicts[placement_id] = verdict
         if verdict.refusal is None:
@@ -62,21 +62,21 @@ class VerdictCache:
         requirements_of: Callable[[int], Requirements],
         agent: AgentFacts,
     ) -> AbstractSet[int]:
-        """Those of these classes that the agent may take.
+        """Return the given classes that the agent may run.
 
-        `ever` holds them and only grows: once all of it is judged, asking again costs next to nothing.
+        `ever` contains them and only grows: after all of it is evaluated, further calls are cheap.
         """
         judged = self._of_agent(agent)
         key = (id(ever), len(ever))
-        # Before more is judged, which may have to make room.
-        found = classes & judged.fitting
+        # Computed first, because evaluating more classes may evict verdicts.
+        fitting = classes & judged.fitting
         if judged.complete_at != key:
             unknown = ever - judged.verdicts.keys()
-            found |= {one for one in unknown if self.of(one, requirements_of(one), agent).refusal is None}
+            fitting |= {id_ for id_ in unknown if self.of(id_, requirements_of(id_), agent).refusal is None}
             judged = self._of_agent(agent)
             if judged.verdicts.keys() >= ever:
                 judged.complete_at = key
-        return classes & found
+        return classes & fitting
 
     def forget_agent(self, agent_id: UUID) -> None:
         judged = self._judged.pop(agent_id, None)
@@ -94,11 +94,11 @@ class VerdictCache:
         self._judged.clear()
         self._count = 0
 
-    def _of_agent(self, agent: AgentFacts) -> _Judged:
+    def _of_agent(self, agent: AgentFacts) -> _AgentVerdicts:
         judged = self._judged.get(agent.agent_id)
         if judged is None or judged.version != agent.version:
             self.forget_agent(agent.agent_id)
-            judged = self._judged[agent.agent_id] = _Judged(agent.version)
+            judged = self._judged[agent.agent_id] = _AgentVerdicts(agent.version)
         self._judged.move_to_end(agent.agent_id)
         return judged
 
@@ -107,7 +107,7 @@ class VerdictCache:
         if len(self._judged) > 1:
             self.forget_agent(oldest_id)
             return
-        # One agent alone has more classes than there is room for: its oldest verdict goes.
+        # A single agent has more classes than fit: evict its oldest verdict.
         first = next(iter(oldest.verdicts))
         del oldest.verdicts[first]
         oldest.fitting.discard(first)

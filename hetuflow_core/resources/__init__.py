@@ -1,4 +1,4 @@
-"""What the REST API answers with, for the server that writes it and the client that reads it.
+"""Requests and responses of the REST API, shared by the server and the client.
 
 A field has the same name in the job file, here and in the database. Times are RFC 3339 with an offset.
 """
@@ -8,5 +8,5 @@ from typing import TYPE_CHECKING
 
 from hetuflow_core.moved_modules import moved_name
 
-if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+if not TYPE_CHECKING:  # a type checker would accept every name
     __getattr__ = partial(moved_name, __name__)

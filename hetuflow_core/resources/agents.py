@@ -1,4 +1,4 @@
-"""Agents and commands to them as the REST API shows and takes them."""
+"""Agents and agent commands in the REST API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class AgentSummary(msgspec.Struct, frozen=True):
     id: UUID
     name: str
     status: str
-    # Seen within the last heartbeats.
+    # The server received a recent heartbeat.
     reachable: bool
     slots: int
     # Reserved and running instances.
@@ -21,7 +21,7 @@ class AgentSummary(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     version: str | None
     last_seen_at: datetime | None
-    # {cpu_percent, load, memory_total, memory_available, disk_free}, as its host said last.
+    # {cpu_percent, load, memory_total, memory_available, disk_free} of the last heartbeat.
     host_usage: dict[str, Any] | None = None
 
 
@@ -30,33 +30,33 @@ class Agent(AgentSummary, frozen=True):
     taints: list[str] = []
     pools: list[str] = []
     executors: list[str] = []
-    # Users of its host that tasks may run as, beside its own.
+    # Users of the host that tasks may run as, in addition to the agent's user.
     run_as: list[str] = []
-    # What tasks that ask for some may take together: {cpu, memory in bytes, gpu}.
+    # Total resources for tasks that request some: {cpu, memory in bytes, gpu}.
     resources: dict[str, float] | None = None
-    # How tasks are held to what they ask for: {memory: cgroup or rlimit, cpu: cgroup, affinity or null}.
+    # How requested resources are enforced: {memory: cgroup or rlimit, cpu: cgroup, affinity or null}.
     limit_means: dict[str, str | None] | None = None
     created_at: datetime | None = None
     registered_at: datetime | None = None
-    # False once it was kicked: it has to be started again.
+    # False after a kick: the agent must be restarted.
     has_session: bool = True
 
 
 class HostSample(msgspec.Struct, frozen=True):
-    """How busy an agent's host was within a minute, or several from that one on."""
+    """The load of an agent's host during one or several minutes, starting at `at`."""
 
     at: datetime
-    # Means, of all CPUs together.
+    # Averages over all CPUs.
     cpu_percent: float
     load: float
     memory_total: int
-    # The least there was, in bytes; the disk's is that of the agent's data folder.
+    # Minimum, in bytes; disk space is that of the agent's data folder.
     memory_available: int
     disk_free: int
 
 
 class HeldInstance(msgspec.Struct, frozen=True):
-    """What an agent has reserved or runs."""
+    """An instance that an agent has reserved or runs."""
 
     id: UUID
     task_id: UUID
@@ -68,17 +68,17 @@ class HeldInstance(msgspec.Struct, frozen=True):
 
 
 class AgentDetail(Agent, frozen=True):
-    # What it holds now, the oldest first; at most 500.
+    # Reserved and running instances, oldest first; at most 500.
     instances: list[HeldInstance] = []
 
 
 class KickRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    # Give its running work to others at once, although its processes may still be running.
+    # Reassign its running instances immediately, although its processes may still be running.
     lose_running: bool = False
 
 
 class AgentCommand(msgspec.Struct, frozen=True):
-    """Something an agent was told to do, and what became of it."""
+    """A command to an agent and its result."""
 
     id: UUID
     agent_id: UUID
@@ -93,8 +93,8 @@ class AgentCommand(msgspec.Struct, frozen=True):
     expires_at: datetime
     delivered_at: datetime | None
     ended_at: datetime | None
-    # What the agent answered.
+    # The result that the agent reported.
     result: dict[str, Any] | None
-    # Why it could not be done, or why it was given up.
+    # Why the command failed or expired.
     error: str | None
     resent_as: UUID | None

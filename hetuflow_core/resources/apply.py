@@ -1,4 +1,4 @@
-"""What `POST /apply` takes and answers: what becomes of documents, and what follows from that."""
+"""Request and response of `POST /apply`: the changes of each document and their effects."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 
 
 class ApplyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Documents as in job files; applied all together or not at all."""
+    """Documents as in job files; all are applied, or none."""
 
     documents: list[dict[str, Any]]
-    # Whose files these are, such as the name of a repository; None leaves owners as they are.
+    # Owner of these files, such as the name of a repository; None leaves owners unchanged.
     owner: str | None = None
-    # Remove what belongs to the owner and is in none of the documents.
+    # Remove objects of the owner that are not in the documents.
     prune: bool = False
-    # Become the owner of what belongs to another.
+    # Take over objects that belong to another owner.
     take_over: bool = False
 
 
@@ -29,7 +29,7 @@ class ApplyAction(StrEnum):
 
 
 class FieldChange(msgspec.Struct, frozen=True):
-    """One field that differs; None for what is not there."""
+    """A changed field; None for an absent value."""
 
     path: str
     before: Any = None
@@ -37,18 +37,18 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class FireChanges(msgspec.Struct, frozen=True):
-    """Which fires of a schedule come and go between now and `until`: a week, or less where there are many."""
+    """Fires of a schedule that are added or removed until `until`: a week, or less if many fires exist."""
 
     added: int
     removed: int
-    # The first few of each.
+    # The first fires of each.
     first_added: list[datetime]
     first_removed: list[datetime]
     until: datetime
 
 
 class AffectedSchedule(msgspec.Struct, frozen=True):
-    """A schedule of a job that is not itself changed, but fires otherwise from now on."""
+    """A schedule that is unchanged but gets different fires."""
 
     namespace: str
     job: str
@@ -57,16 +57,16 @@ class AffectedSchedule(msgspec.Struct, frozen=True):
 
 
 class AffectedInstances(msgspec.Struct, frozen=True):
-    """What becomes of a job's unfinished work."""
+    """The effect on a job's unfinished instances."""
 
-    # Go on with the version of the job they were made for, and how many of them agents hold now.
+    # Instances that continue with their job version, and the number of them that agents hold now.
     kept: int = 0
     kept_running: int = 0
-    # Of daemons: replaced by ones of the new version, or ended with the job.
+    # Instances of daemons that are replaced by the new version, or ended with the job.
     replaced: int = 0
-    # Fires in the future that are taken back; the schedules as they are now make new ones.
+    # Future fires that are withdrawn; the changed schedules create new ones.
     withdrawn: int = 0
-    # There are more than were counted.
+    # The counts stopped at the limit of the server.
     capped: bool = False
 
 
@@ -75,10 +75,10 @@ class AppliedSchedule(msgspec.Struct, frozen=True):
 
     name: str
     action: ApplyAction
-    # Paths of what differs from before.
+    # Paths of the changed fields.
     changes: list[str] = []
     fields: list[FieldChange] = []
-    # In a dry run, where some come or go.
+    # In a dry run, if fires change.
     fires: FireChanges | None = None
 
 
@@ -87,17 +87,17 @@ class AppliedDocument(msgspec.Struct, frozen=True):
     namespace: str | None
     name: str
     action: ApplyAction
-    # Of a job.
+    # Version of a job.
     version: int | None = None
-    # Paths of what differs from before.
+    # Paths of the changed fields.
     changes: list[str] = []
-    # Of a job.
+    # Schedules of a job.
     schedules: list[AppliedSchedule] = []
-    # What differs from before, with both values; a secret's are never told.
+    # Changed fields with both values; values of secrets are never included.
     fields: list[FieldChange] = []
-    # In a dry run, of a job that is changed or removed.
+    # In a dry run, if a job is changed or removed.
     instances: AffectedInstances | None = None
-    # In a dry run, of a calendar that is changed.
+    # In a dry run, if a calendar is changed.
     affected: list[AffectedSchedule] = []
 
 
@@ -108,20 +108,20 @@ class ObjectName(msgspec.Struct, frozen=True):
 
 
 class KeptObject(ObjectName, frozen=True):
-    """What was to be removed and is still needed."""
+    """An object that cannot be removed because it is in use."""
 
     why: str
 
 
 class ApplyResult(msgspec.Struct, frozen=True):
     dry_run: bool
-    # In the order of the documents, and behind them what is removed.
+    # In the order of the documents, followed by removed objects.
     items: list[AppliedDocument]
-    # Was to be removed, and is kept because something else needs it.
+    # Objects that would have been removed but are in use.
     kept: list[KeptObject] = []
-    # With an owner, unless it is removed: what belongs to the owner and is in none of the documents.
+    # Remaining objects of the owner that are not in the documents.
     left_over: list[ObjectName] = []
-    # In a dry run: what is nobody's in the namespaces of the documents, or would be; the first of it.
+    # In a dry run: the first objects without an owner in the namespaces of the documents.
     unowned: list[ObjectName] = []
-    # More than those are nobody's.
+    # More objects without an owner exist.
     unowned_capped: bool = False

@@ -1,4 +1,4 @@
-"""Artifacts of a task instance as the REST API shows them."""
+"""Artifacts of a task instance in the REST API."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Artifact(msgspec.Struct, frozen=True):
-    """A file that an attempt has left behind."""
+    """An output file of an attempt."""
 
     path: str
     size: int

@@ -1,4 +1,4 @@
-"""The audit trail as the REST API shows it."""
+"""The audit trail in the REST API."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from hetuflow_core.audit_chain import Link, Seal
 
 
 class AuditEntry(msgspec.Struct, frozen=True):
-    """Something that was done, or refused. Digests tell two states of a thing apart, not what they were."""
+    """A change, or a denied request. `before` and `after` are digests of the object's state."""
 
     id: UUID
     at: datetime
-    # `user`, `key`, `remote` or `system`; and `unknown` for whoever had no good credential.
+    # `user`, `key`, `remote` or `system`; `unknown` for a caller without a valid credential.
     actor_kind: str
     actor_id: UUID | None
     actor: str
-    # The address it came from.
+    # The caller's address.
     source: str | None
-    # What was asked for, as the API calls it, such as `set_secret`.
+    # The operation id of the API, such as `set_secret`.
     action: str
     # `done` or `denied`.
     outcome: str
@@ -33,37 +33,37 @@ class AuditEntry(msgspec.Struct, frozen=True):
     after: str | None
     request_id: str | None
     detail: dict[str, Any]
-    # Its place in the chain, and the hash that seals it; None for a second or so after it was written.
+    # Position in the chain and its hash; None for about a second until the entry is sealed.
     seq: int | None
     hash: str | None
 
     def link(self) -> Link:
-        """Its place in the chain, to be checked; raise ValueError while it is not sealed."""
+        """Return the entry as a link of the chain; raise ValueError if it is not sealed yet."""
         if self.seq is None or self.hash is None:
             raise ValueError("this entry is not sealed yet")
         return Link(Seal(self.seq, bytes.fromhex(self.hash)), content_of(self))
 
 
 class AuditTombstone(msgspec.Struct, frozen=True):
-    """What is left of an expired entry that the chain needs."""
+    """The seal of an expired entry, which the chain still needs."""
 
     seq: int
     hash: str
 
 
 class AuditChain(msgspec.Struct, frozen=True):
-    """A stretch of the chain, and where it ends."""
+    """A section of the chain, and the head of the chain."""
 
     items: list[AuditEntry]
-    # Of expired entries within the stretch; the first is where the chain begins now.
+    # Seals of expired entries in the section; the first one is the current beginning of the chain.
     tombstones: list[AuditTombstone]
-    # The last link that was sealed.
+    # The last sealed entry.
     head_seq: int
     head_hash: str
 
 
 def content_of(entry: AuditEntry) -> dict[str, Any]:
-    """What of an entry is sealed: everything but the seal."""
+    """Return the sealed content of an entry: all fields except the seal."""
     content: dict[str, Any] = msgspec.structs.asdict(entry)
     del content["seq"], content["hash"]
     return content

@@ -1,4 +1,4 @@
-"""What is done to many things at once, chosen by the filters of their lists."""
+"""Bulk operations on all objects that match a list filter."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 
 
 class TaskSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As the list of tasks is filtered."""
+    """The filters of the task list."""
 
     namespace: str | None = None
     job: str | None = None
-    # Of the job.
+    # Labels of the job.
     labels: dict[str, str] = {}
     status: str | None = None
     since: datetime | None = None
@@ -21,7 +21,7 @@ class TaskSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omi
 
 
 class JobSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As the list of jobs is filtered."""
+    """The filters of the job list."""
 
     namespace: str | None = None
     name: str | None = None
@@ -29,7 +29,7 @@ class JobSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
 
 
 class ScheduleSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """As the list of schedules is filtered."""
+    """The filters of the schedule list."""
 
     namespace: str | None = None
     job: str | None = None
@@ -38,11 +38,11 @@ class ScheduleSelection(msgspec.Struct, frozen=True, forbid_unknown_fields=True,
 
 
 class _Bulk(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    # With a filter that leaves nothing out: everything is meant.
+    # Required with an empty filter: confirms that all objects are selected.
     all: bool = False
-    # Only say what would be changed.
+    # Only report the changes.
     dry_run: bool = False
-    # `next_cursor` of the answer before.
+    # `next_cursor` of the previous response.
     cursor: str | None = None
 
 
@@ -61,9 +61,9 @@ class BulkSchedulesRequest(_Bulk, frozen=True, forbid_unknown_fields=True, omit_
 class BulkItem(msgspec.Struct, frozen=True):
     id: UUID
     namespace: str
-    # Of the job; of a schedule `job/schedule`.
+    # The name of the job; for a schedule `job/schedule`.
     name: str
-    # Of a task.
+    # Status of a task.
     status: str | None = None
 
 
@@ -75,15 +75,15 @@ class BulkFailure(msgspec.Struct, frozen=True):
 
 class BulkResult(msgspec.Struct, frozen=True):
     dry_run: bool
-    # Those the filter chose, in this call; of a dry run all of them, as far as they are counted.
+    # Objects selected in this call; in a dry run all of them, up to the counting limit.
     matched: int
-    # What was done to, what was so already or is not meant, and what could not be done.
+    # Objects that changed, objects that needed no change, and failures.
     changed: int
     unchanged: int
     failed: list[BulkFailure]
-    # Some of those that would be changed, of a dry run.
+    # In a dry run: some of the objects that would change.
     sample: list[BulkItem]
-    # Only so many are changed at once: go on with this.
+    # Set if more objects remain: repeat the request with this cursor.
     next_cursor: str | None
-    # There are, or may be, more than `matched` says.
+    # More objects than `matched` may exist.
     cut: bool

@@ -1,4 +1,4 @@
-"""Servers and their leader as the REST API shows them."""
+"""Servers and the leader in the REST API."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class ServerInfo(msgspec.Struct, frozen=True):
 
 
 class Server(msgspec.Struct, frozen=True):
-    """One process life of a server; after a restart it is another one."""
+    """A server process; a restarted server has a new id."""
 
     id: UUID
     hostname: str
     url: str | None
     version: str
     weight: int
-    # live, dead (not heard of for too long) or stopped.
+    # live, dead (heartbeats are overdue) or stopped.
     status: str
     leader: bool
-    # How many it looks after.
+    # Number of namespaces bound to the server.
     namespaces: int
     started_at: datetime
     heartbeat_at: datetime
@@ -37,9 +37,9 @@ class Server(msgspec.Struct, frozen=True):
 class Leader(msgspec.Struct, frozen=True):
     """`GET /system/leader`."""
 
-    # None: nobody leads just now.
+    # None: no server leads.
     server: Server | None
-    # Grows with every change of leader.
+    # Increases with every change of leader.
     epoch: int
     since: datetime | None
     renewed_at: datetime | None

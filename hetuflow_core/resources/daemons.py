@@ -1,4 +1,4 @@
-"""Daemons as the REST API shows them, for the server that writes it and the client that reads it."""
+"""Daemons in the REST API."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import msgspec
 
 
 class DaemonSlot(msgspec.Struct, frozen=True):
-    """One place of a daemon: what lives in it, and how the one before ended."""
+    """A slot of a daemon: its current instance and the end of the previous one."""
 
     slot: int
     # starting, running, ready, backing_off, stopping, stopped or failed.
     state: str
-    # Who has it, or is offered it first; of a daemon with one per agent, whose it is.
+    # The agent that runs the slot or is preferred for it; with one slot per agent, the agent of the slot.
     agent: str | None
     task_id: UUID | None
     instance_id: UUID | None
     job_version: int | None
-    # The number of the newest instance; how many of them followed one that had ended.
+    # The number of the newest instance; how many instances were restarts.
     starts: int
     restarts: int
-    # How often in a row it has ended too soon.
+    # Consecutive ends that came too soon after the start.
     crashes: int
-    # When it may start, of one that has not.
+    # When an instance that has not started may start.
     due_at: datetime | None
     started_at: datetime | None
     ready_since: datetime | None
@@ -48,23 +48,23 @@ class Daemon(msgspec.Struct, frozen=True):
     enabled: bool
     job_enabled: bool
     job_version: int
-    # How many instances there should be, are running, are ready, and are of the newest version.
+    # Numbers of instances: desired, running, ready, and of the newest version.
     wanted: int
     running: int
     ready: int
     updated: int
     restarts: int
-    # `daemon` as in the job's file, with defaults filled in.
+    # `daemon` as in the job file, with defaults.
     spec: dict[str, Any]
 
 
 class DaemonDetail(Daemon, frozen=True):
-    # Without those nobody wants any more.
+    # Without slots that are no longer needed.
     slots: list[DaemonSlot] = []
 
 
 class DaemonRun(msgspec.Struct, frozen=True):
-    """One instance that a daemon has, or had."""
+    """A current or former instance of a daemon."""
 
     task_id: UUID
     instance_id: UUID
@@ -89,6 +89,6 @@ class ScaleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RestartRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /daemons/{id}/restart`: one slot, or all of them, a few at a time."""
+    """`POST /daemons/{id}/restart`: one slot, or all slots as a rolling restart."""
 
     slot: int | None = None

@@ -1,4 +1,4 @@
-"""What the REST API says of events; beside `__init__.py`, which see."""
+"""Events in the REST API."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 
 
 class EventEffect(msgspec.Struct, frozen=True):
-    """What became of an event at one schedule."""
+    """The effect of an event on a schedule."""
 
     schedule_id: UUID
-    # None when the schedule is gone.
+    # None if the schedule was deleted.
     job: str | None
     schedule: str | None
-    # `started`, or what else: see the guide.
+    # `started` or another outcome, see the guide.
     outcome: str
-    # What it started, alone or together with others.
+    # The task that the event started, alone or together with other events.
     task_id: UUID | None
     detail: str | None
 
@@ -29,15 +29,15 @@ class Event(msgspec.Struct, frozen=True):
     name: str
     payload: Any
     key: str | None
-    # Through what it came: `api`, `sql`, `task`, `replay`, `webhook`.
+    # Origin: `api`, `sql`, `task`, `replay` or `webhook`.
     source: str
     created_by: str | None
     created_at: datetime
-    # The task that emitted it, and how long the chain of such events is.
+    # The task that emitted the event, and the length of the chain of such events.
     task_id: UUID | None
     depth: int
     replay_of: UUID | None
-    # False until it has been compared with the schedules that want it.
+    # False until the event has been matched against the schedules.
     matched: bool
 
 
@@ -49,7 +49,7 @@ class EventRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     payload: Any = {}
     namespace: str = "default"
-    # The same key in the same namespace is the same event.
+    # Two requests with the same key in the same namespace create one event.
     key: str | None = None
-    # The task that emits it, as $HETUFLOW_TASK_ID has it.
+    # The emitting task, from $HETUFLOW_TASK_ID.
     task_id: UUID | None = None

@@ -1,4 +1,4 @@
-"""`GET /tasks/{id}/explain`: why a task is where it is, and what would let it go on."""
+"""`GET /tasks/{id}/explain`: why a task is in its state, and how it can continue."""
 
 from __future__ import annotations
 
@@ -10,72 +10,72 @@ import msgspec
 
 
 class Obstacle(msgspec.Struct, frozen=True):
-    """Something that stands in the way."""
+    """A reason why the task does not continue."""
 
-    # For programs: not_due, retry_delay, limit, concurrency, key, placement, slots, queue, overlap, …
+    # Machine-readable: not_due, retry_delay, limit, concurrency, key, placement, slots, queue, overlap, …
     code: str
     # A sentence.
     message: str
-    # What would take it away; None: only time, or the end of something else.
+    # An action that helps; None: wait.
     remedy: str | None = None
-    # Some of the tasks that have what it waits for.
+    # Some of the tasks that this task waits for.
     tasks: list[UUID] = []
 
 
 class AgentVerdict(msgspec.Struct, frozen=True):
-    """What the claim says of one agent."""
+    """Whether an agent could claim the task."""
 
     agent: str
-    # The first condition that fails, as the claim calls it; None: it could take the task now.
+    # The first condition that fails; None: the agent could claim the task now.
     code: str | None
-    # The rest of a sentence that begins with the agent's name.
+    # A sentence without its subject, the agent's name.
     message: str
 
 
 class RefusalCount(msgspec.Struct, frozen=True):
-    """How many agents fail the same condition first."""
+    """The number of agents that fail the same condition first."""
 
     code: str
     agents: int
-    # One of the sentences, beginning with the agent's name.
+    # The sentence of one of these agents.
     example: str
     remedy: str | None = None
 
 
 class AgentsLooked(msgspec.Struct, frozen=True):
-    # Agents that serve the namespace; the others are no candidates.
+    # Agents that serve the namespace; other agents are not candidates.
     serving: int
-    # Those of them that could take the task right now.
+    # Serving agents that could claim the task now.
     able: int
-    # Why the others cannot, the most frequent first.
+    # Why the other agents cannot, most frequent first.
     refusals: list[RefusalCount]
-    # Some of them by name: those that could, then at least one for each refusal.
+    # Some agents by name: able agents first, then at least one per refusal.
     sample: list[AgentVerdict]
-    # Agents that serve other namespaces only; for whoever may see all agents.
+    # Agents that serve other namespaces only; set if the caller may see all agents.
     elsewhere: int | None = None
 
 
 class QueuePlace(msgspec.Struct, frozen=True):
-    """What goes first among what is due in the namespace; other namespaces take turns with it by weight."""
+    """Due instances of the namespace that come first; namespaces share agents by weight."""
 
-    # Of higher priority.
+    # Instances of higher priority.
     higher: int
-    # Of the same priority and requirements, and due earlier.
+    # Instances of the same priority and requirements that were due earlier.
     earlier: int
-    # One of the two is only as far as it was counted.
+    # A count stopped at the limit of the server.
     capped: bool
 
 
 class HeldClaim(msgspec.Struct, frozen=True):
-    """Who has it."""
+    """The claim of an agent."""
 
     instance_id: UUID
     agent: str | None
     reserved_at: datetime | None
-    # When the reservation is given to others unless it is started.
+    # When the reservation expires unless the instance starts.
     reserved_until: datetime | None
     started_at: datetime | None
-    # When the instance is given up unless the agent is heard of.
+    # When the instance counts as lost unless the agent sends a heartbeat.
     lease_until: datetime | None
     agent_last_seen_at: datetime | None
     agent_reachable: bool
@@ -84,7 +84,7 @@ class HeldClaim(msgspec.Struct, frozen=True):
 
 
 class AttemptEnd(msgspec.Struct, frozen=True):
-    """How the last attempt that ended did so."""
+    """The end of the last finished attempt."""
 
     instance_id: UUID
     attempt: int
@@ -99,7 +99,7 @@ class AttemptEnd(msgspec.Struct, frozen=True):
 
 
 class RetryDecision(msgspec.Struct, frozen=True):
-    """Whether that is followed by another attempt."""
+    """Whether another attempt follows."""
 
     retried: bool
     # retry; or why not: final, not_retried, ruled_out, attempts_spent, quarantined, deadline, cancelled.
@@ -108,10 +108,10 @@ class RetryDecision(msgspec.Struct, frozen=True):
 
 
 class WaitingNode(msgspec.Struct, frozen=True):
-    """A node of a flow that is under way or waits for something."""
+    """A node of a flow that runs or waits."""
 
     node: str
-    # approval, until, event; None: its tasks are under way.
+    # approval, until, event; None: its tasks are unfinished.
     reason: str | None
     message: str
     wake_at: datetime | None
@@ -128,18 +128,18 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
     due_at: datetime
     deadline_at: datetime | None
-    # When this was so.
+    # Time of this explanation.
     looked_at: datetime
-    # The first obstacle's code; else claimable, reserved, running, flow or the status it ended with.
+    # The first obstacle's code; otherwise claimable, reserved, running, flow or the final status.
     code: str
     # One sentence.
     summary: str
-    # What stands in the way, the first to be removed first.
+    # Why the task does not continue, in the order in which the reasons must be removed.
     obstacles: list[Obstacle] = []
     place: QueuePlace | None = None
     agents: AgentsLooked | None = None
     claim: HeldClaim | None = None
     last_end: AttemptEnd | None = None
     retry: RetryDecision | None = None
-    # Of a flow whose run has begun; at most 20.
+    # Nodes of a started flow run; at most 20.
     nodes: list[WaitingNode] = []

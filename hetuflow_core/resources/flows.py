@@ -1,4 +1,4 @@
-"""Runs of flows as the REST API shows them."""
+"""Flow runs in the REST API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class FlowRun(msgspec.Struct, frozen=True):
-    """One execution of a flow's graph; its id is that of the flow's task."""
+    """One execution of a flow; its id is that of the flow's task."""
 
     id: UUID
     namespace: str
@@ -18,13 +18,13 @@ class FlowRun(msgspec.Struct, frozen=True):
     job_id: UUID
     job_version: int
     status: str
-    # Set while everything is being ended: what the run will have ended as.
+    # The final status of a run whose nodes are being ended.
     ending: str | None
     reason: str | None
     message: str | None
     params: dict[str, Any]
     priority: int
-    # The run it is a node of, and the run it builds upon.
+    # The run that contains this run as a node, and the run that this run retries.
     parent_id: UUID | None
     retry_of: UUID | None
     nodes_open: int
@@ -36,7 +36,7 @@ class FlowRun(msgspec.Struct, frozen=True):
 
 
 class FlowRunNode(msgspec.Struct, frozen=True):
-    """Where a node of a run stands, and where it stands on paper: `place` in its `layer`."""
+    """The state of a node of a run; `layer` and `place` are its position in a drawing."""
 
     name: str
     # run, job, flow, approval, wait_until or wait_for_event
@@ -48,14 +48,14 @@ class FlowRunNode(msgspec.Struct, frozen=True):
     status: str
     reason: str | None
     message: str | None
-    # Its tasks: how many there will be, how many there are, and how they ended.
+    # Tasks of the node: total, started, and by outcome.
     total: int
     started: int
     succeeded: int
     failed: int
     skipped: int
     output: Any
-    # Of a node with one task.
+    # Set for a node with one task.
     task_id: UUID | None
     approvers: list[str]
     wake_at: datetime | None
@@ -66,17 +66,17 @@ class FlowRunNode(msgspec.Struct, frozen=True):
 
 
 class FlowRunDetail(FlowRun, frozen=True):
-    # In an order in which each comes behind what it needs.
+    # In topological order.
     nodes: list[FlowRunNode] = []
 
 
 class NodeDecision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What somebody says along with a decision about a node."""
+    """An optional comment on a decision about a node."""
 
     comment: str | None = None
 
 
 class FlowRetry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a run is repeated: from what failed, or as a whole."""
+    """How to retry a run: only the nodes that did not succeed, or the whole run."""
 
     whole: bool = False

@@ -1,4 +1,4 @@
-"""What the REST API says and takes of users, keys and tokens; the names are those of its JSON."""
+"""Users, API keys, agent tokens and logins in the REST API."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hetuflow_core.access.roles import Role
 
 
 class UserGrant(msgspec.Struct, frozen=True):
-    """A role in one namespace, or in all, with what is added to it and withheld from it."""
+    """A role in one namespace or in all, with additional and withheld permissions."""
 
     role: Role
     namespace: str | None = None
     also: list[str] = []
     without: list[str] = []
-    # local, or provider: given by an identity provider, anew at every login.
+    # `local`, or `provider`: assigned by an identity provider at every login.
     origin: str = "local"
 
 
@@ -26,7 +26,7 @@ class User(msgspec.Struct, frozen=True):
     name: str
     display_name: str | None
     has_password: bool
-    # The identity provider that vouches for it, and its name there.
+    # The identity provider of the user, and the user's id there.
     issuer: str | None
     subject: str | None
     disabled: bool
@@ -37,7 +37,7 @@ class User(msgspec.Struct, frozen=True):
 
 
 class UserRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /users`; without a password only an identity provider lets it in."""
+    """`POST /users`; a user without a password can only log in through an identity provider."""
 
     name: str
     password: str | None = None
@@ -54,38 +54,38 @@ class UserChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /users/{user}/password`; null takes the password away."""
+    """`POST /users/{user}/password`; null removes the password."""
 
     password: str | None
 
 
 class GrantRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /users/{user}/grant`: takes the place of what was granted there before."""
+    """`POST /users/{user}/grant`: replaces the previous grant of the same namespace."""
 
     role: Role
-    # All if not given.
+    # All namespaces if omitted.
     namespace: str | None = None
     also: list[str] = []
     without: list[str] = []
 
 
 class RevokeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /users/{user}/revoke`: takes back what was granted in a namespace, or in all."""
+    """`POST /users/{user}/revoke`: removes the grant of a namespace, or the grant for all namespaces."""
 
     namespace: str | None = None
 
 
 class ApiKey(msgspec.Struct, frozen=True):
     id: UUID
-    # The beginning of the key, enough to recognise it.
+    # The first characters of the key, to identify it.
     prefix: str
     name: str
     role: Role
     # None: every namespace.
     namespace: str | None
-    # None: all that the role holds.
+    # None: all permissions of the role.
     scopes: list[str] | None
-    # The user it belongs to, and never exceeds.
+    # The user of the key; the key never has more permissions than the user.
     owner: str | None
     requests_per_second: int | None
     # valid, expired or revoked.
@@ -98,7 +98,7 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 
 class NewApiKey(ApiKey, frozen=True, kw_only=True):
-    # Shown this once.
+    # Returned only once.
     key: str
 
 
@@ -108,17 +108,17 @@ class ApiKeyRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     role: Role = Role.VIEWER
     namespace: str | None = None
-    # Permissions; the key has those of its role that are named here.
+    # Restricts the key to these permissions of its role.
     scopes: list[str] | None = None
-    # As in 12h or 90d; never if not given.
+    # A duration such as 12h or 90d; the key never expires if omitted.
     expires_in: str | None = None
     requests_per_second: int | None = None
-    # Another user than oneself; needs the permission keys.manage.
+    # Another user than the caller; requires the permission keys.manage.
     owner: str | None = None
 
 
 class RotateRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /api-keys/{key_id}/rotate`: how much longer the old key is good."""
+    """`POST /api-keys/{key_id}/rotate`: how long the old key stays valid."""
 
     grace: str = "0s"
 
@@ -127,21 +127,21 @@ class AgentToken(msgspec.Struct, frozen=True):
     id: UUID
     prefix: str
     name: str
-    # Those its agents may take work from.
+    # Namespaces that its agents may serve.
     namespaces: list[str]
-    # How many agents have registered with it.
+    # Number of agents registered with the token.
     agents: int
     state: str
     created_at: datetime
     created_by: str | None
     expires_at: datetime | None
-    # When the last of them was heard of.
+    # Last contact of any of these agents.
     last_used_at: datetime | None
     revoked_at: datetime | None
 
 
 class NewAgentToken(AgentToken, frozen=True, kw_only=True):
-    # Shown this once.
+    # Returned only once.
     token: str
 
 
@@ -161,13 +161,13 @@ class LoginRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RefreshRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /auth/refresh`; a refresh token is good once."""
+    """`POST /auth/refresh`; a refresh token can be used once."""
 
     refresh_token: str
 
 
 class OidcCodeRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /auth/oidc/token`: the code that came through the browser, and what its challenge was made of."""
+    """`POST /auth/oidc/token`: the authorization code and the PKCE verifier."""
 
     code: str
     verifier: str
@@ -181,28 +181,28 @@ class OwnPasswordRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class LoginAnswer(msgspec.Struct, frozen=True):
-    """What logging in and refreshing are answered with."""
+    """The response to a login or refresh."""
 
     user: str
     access_token: str
-    # Seconds until it is good no more.
+    # Seconds until the access token expires.
     expires_in: int
     refresh_token: str
     token_type: str = "Bearer"  # noqa: S105 - a word of the protocol
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Somebody who is logged in."""
+    """A login session."""
 
     id: UUID
     user: str
     # The address the login came from.
     source: str | None
     created_at: datetime
-    # When its tokens were last given anew, and until when they can be.
+    # When the tokens were last refreshed, and until when they can be.
     refreshed_at: datetime
     expires_at: datetime
-    # The one that asks.
+    # The session of this request.
     current: bool = False
 
 
@@ -213,7 +213,7 @@ class NamespaceRights(msgspec.Struct, frozen=True):
 
 
 class Me(msgspec.Struct, frozen=True):
-    """`GET /auth/me`: who asks, and what it may do where."""
+    """`GET /auth/me`: the caller and its permissions per namespace."""
 
     id: UUID
     # user, key or remote.

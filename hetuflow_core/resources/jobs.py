@@ -1,4 +1,4 @@
-"""Jobs and their versions as the REST API shows them."""
+"""Jobs and job versions in the REST API."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Job(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     created_at: datetime
     updated_at: datetime
-    # The job as in its file, with defaults filled in.
+    # The job as in its file, with defaults.
     spec: dict[str, Any]
-    # Whose files define it; None: nobody's.
+    # Owner of the files that define the job; None: no owner.
     owner: str | None = None
 
 
 class JobVersionSummary(msgspec.Struct, frozen=True):
-    """What a job was at one time; its schedules are not part of a version."""
+    """A version of a job; schedules are not part of a version."""
 
     version: int
     created_at: datetime

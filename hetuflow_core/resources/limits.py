@@ -1,4 +1,4 @@
-"""Limits as the REST API shows and takes them."""
+"""Limits in the REST API."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import msgspec
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """A limit with a name, such as tool:claude."""
+    """A named limit, such as tool:claude."""
 
     namespace: str
     name: str
     max: int
-    # Instances that count against it now; more than `max` for a while after that was lowered.
+    # Instances that count against the limit; may exceed `max` for a while after `max` was lowered.
     in_use: int
 
 

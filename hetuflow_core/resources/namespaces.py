@@ -1,4 +1,4 @@
-"""Namespaces as the REST API shows and takes them."""
+"""Namespaces in the REST API."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import msgspec
 class Namespace(msgspec.Struct, frozen=True):
     name: str
     weight: int
-    # A duration; None: 5 minutes. For work whose job says none of its own.
+    # A duration for jobs without a lease; None: 5 minutes.
     lease: str | None
     labels: dict[str, str]
     created_at: datetime
     updated_at: datetime
-    # The one that looks after it; None until it is bound.
+    # The owner of the namespace; None until it is bound.
     server_id: UUID | None
     hostname: str | None
     bound_at: datetime | None
     pinned: bool
-    # The hostname it stays on while a server there lives.
+    # The hostname that keeps the namespace while a server runs there.
     pinned_to: str | None
-    # Claims per second of late, by all servers' agents.
+    # Recent claims per second, over all servers.
     load: float
 
 
@@ -35,14 +35,14 @@ class NamespaceRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class NamespaceChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    # What is not given stays as it is.
+    # Omitted fields stay unchanged.
     weight: int | None = None
     labels: dict[str, str] | None = None
-    # None takes it away.
+    # None removes the lease.
     lease: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 class BindRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    # The id or hostname of a server that lives; without one a pin is taken away (`pinned` false).
+    # Id or hostname of a live server; omit it, with `pinned` false, to remove the pin.
     server: str | None = None
     pinned: bool = True

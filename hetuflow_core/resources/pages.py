@@ -1,4 +1,4 @@
-"""Pages of lists as the REST API shows them."""
+"""Pages of lists in the REST API."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
     items: list[T]
     next_cursor: str | None
     total: int
-    # True when there are more than the server counts.
+    # True if the server stopped counting at its limit.
     total_capped: bool

@@ -1,4 +1,4 @@
-"""What the REST API answers about when jobs run: schedules, backfills, calendars and what comes."""
+"""Schedules, backfills, calendars and upcoming fires in the REST API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """When a job runs."""
+    """A trigger of a job."""
 
     id: UUID
     namespace: str
@@ -22,32 +22,32 @@ class Schedule(msgspec.Struct, frozen=True):
     enabled: bool
     job_enabled: bool
     version: int
-    # Nothing fires before this; None: nothing fires.
+    # The earliest next fire; None: the schedule does not fire.
     next_fire_at: datetime | None
-    # Tasks made so far.
+    # Number of created tasks.
     fired_count: int
     created_at: datetime
     updated_at: datetime
-    # The schedule as in the job's file, with defaults filled in.
+    # The schedule as in the job file, with defaults.
     spec: dict[str, Any]
 
 
 class NewScheduleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`POST /schedules`: another schedule for a job."""
+    """`POST /schedules`: adds a schedule to a job."""
 
     job_id: UUID
-    # As in the job's file.
+    # As in the job file.
     spec: dict[str, Any]
 
 
 class BackfillRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """`POST /schedules/{id}/backfill`: the fires from `from` up to and including `to` once more."""
+    """`POST /schedules/{id}/backfill`: repeats the fires from `from` up to and including `to`."""
 
     from_: datetime
     to: datetime
     max_parallel: int = 1
     order: str = "oldest_first"
-    # On top of the schedule's own.
+    # Merged over the schedule's parameters.
     params: dict[str, Any] = {}
     dry_run: bool = False
 
@@ -67,7 +67,7 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from
     to: datetime
     max_parallel: int
     params: dict[str, Any] = {}
-    # Fires in the range; so many have a task, so many of those have not ended, have ended, and have failed.
+    # Fires in the range; tasks created, unfinished, finished and failed.
     total: int
     created: int = 0
     running: int = 0
@@ -77,12 +77,12 @@ class Backfill(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from
     created_at: datetime | None = None
     cancelled_at: datetime | None = None
     finished_at: datetime | None = None
-    # In a dry run: what would be made, in that order.
+    # In a dry run: the fires in the order of their tasks.
     fires: list[datetime] | None = None
 
 
 class Calendar(msgspec.Struct, frozen=True):
-    """A named set of days that schedules of the namespace leave out, or keep to."""
+    """A named set of days that schedules of the namespace skip or are restricted to."""
 
     namespace: str
     name: str
@@ -90,13 +90,13 @@ class Calendar(msgspec.Struct, frozen=True):
     labels: dict[str, str]
     created_at: datetime
     updated_at: datetime
-    # The calendar as in its file, with defaults filled in.
+    # The calendar as in its file, with defaults.
     spec: dict[str, Any]
 
 
 class CalendarDay(msgspec.Struct, frozen=True):
     date: date
-    # The holiday's name, `sat`, or the date itself where the calendar names that.
+    # The holiday's name, `sat`, or the date if the calendar lists it.
     why: str
 
 
@@ -105,21 +105,21 @@ class CalendarDays(msgspec.Struct, frozen=True):
 
 
 class ComingFire(msgspec.Struct, frozen=True):
-    """A fire of a schedule still to come, or several in a row that are skipped for the same reason."""
+    """An upcoming fire, or several consecutive fires that are skipped for the same reason."""
 
-    # None of one that is only tried out.
+    # None in a preview.
     schedule_id: UUID | None
     schedule: str
     fire_at: datetime
-    # When it may start: later by its jitter.
+    # When the task may start: `fire_at` plus jitter.
     due_at: datetime
-    # `fire_at` on the schedule's own clock.
+    # `fire_at` in the schedule's time zone.
     local: str
     timezone: str
-    # Why it makes no task, for people and for programs: calendar, blackout, end_at, max_count or disabled.
+    # Why no task is created, as text and as code: calendar, blackout, end_at, max_count or disabled.
     skipped: str | None
     skip_code: str | None
-    # How many in a row are skipped so, the last of them at `last_fire_at`; 1 for a fire.
+    # Number of skipped fires, the last one at `last_fire_at`; 1 for a fire that is not skipped.
     times: int
     last_fire_at: datetime
 

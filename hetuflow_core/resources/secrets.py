@@ -1,4 +1,4 @@
-"""Secrets as the REST API shows and takes them; no answer has a value in it."""
+"""Secrets in the REST API; no response contains a value."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ import msgspec
 
 
 class Secret(msgspec.Struct, frozen=True):
-    """What may be known of a secret."""
+    """A secret without its value."""
 
     namespace: str
     name: str
-    # Counts values; each new one is another version.
+    # Increases with every new value.
     version: int
     created_at: datetime
     updated_at: datetime
     updated_by: str | None = None
-    # Jobs whose newest version uses it; only where one secret is shown.
+    # Jobs whose newest version uses the secret; only in the response for a single secret.
     used_by: list[str] = []
 
 
@@ -38,8 +38,8 @@ class SecretValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class KeyRotation(msgspec.Struct, frozen=True):
-    """How far encrypting the secrets' own keys with the newest key has come."""
+    """Progress of the re-encryption of data keys with the newest key."""
 
-    # Re-encrypted by this call, and still to do.
+    # Data keys re-encrypted by this call, and remaining ones.
     rewrapped: int
     remaining: int

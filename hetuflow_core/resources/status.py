@@ -1,4 +1,4 @@
-"""`GET /system/status`: what is where right now, what fails, what is late and what comes."""
+"""`GET /system/status`: queues, agents, failing jobs, late tasks and the next fires."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hetuflow_core.resources.agents import AgentSummary
 
 
 class NamespaceQueue(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits and runs in one namespace."""
+    """Counts of live instances in one namespace."""
 
     namespace: str
     held: int = 0
     pending: int = 0
     reserved: int = 0
     running: int = 0
-    # Some of these are only as far as they were counted.
+    # Some counts stopped at the limit of the server.
     capped: bool = False
-    # Since the oldest claimable instance became due; None: nothing is due.
+    # The oldest claimable instance; None: no instance is due.
     oldest_due_at: datetime | None = None
     oldest_due_seconds: float | None = None
     # Claimable instances that have been due for longer than the threshold.
@@ -28,24 +28,24 @@ class NamespaceQueue(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentCounts(msgspec.Struct, frozen=True):
-    """Agents by what they are: each is counted once."""
+    """Agents by state; each agent is counted once."""
 
     total: int = 0
-    # They take work and were heard of.
+    # Approved, reachable and not draining.
     online: int = 0
-    # They would take work, and were not heard of for too long or have no session.
+    # Online by status, but without a recent heartbeat or without a session.
     unreachable: int = 0
     draining: int = 0
-    # They wait to be approved.
+    # Waiting for approval.
     pending: int = 0
     offline: int = 0
-    # Of those that are online.
+    # Slots of the online agents.
     slots: int = 0
     free_slots: int = 0
 
 
 class FailingJob(msgspec.Struct, frozen=True):
-    """A job whose newest ended task has failed."""
+    """A job whose newest finished task failed."""
 
     namespace: str
     job: str
@@ -57,7 +57,7 @@ class FailingJob(msgspec.Struct, frozen=True):
 
 
 class LateTask(msgspec.Struct, frozen=True):
-    """A task that has been due for longer than the threshold, and that nobody has claimed."""
+    """An unclaimed task that has been due for longer than the threshold."""
 
     namespace: str
     job: str
@@ -67,39 +67,39 @@ class LateTask(msgspec.Struct, frozen=True):
 
 
 class NextFire(msgspec.Struct, frozen=True):
-    """A fire that comes next."""
+    """An upcoming fire."""
 
     namespace: str
     job: str
     schedule: str
     schedule_id: UUID
     at: datetime
-    # None: its task is not made yet.
+    # None: the task is not created yet.
     task_id: UUID | None
 
 
 class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything is of the namespaces whoever asks may see; the longest lists are cut."""
+    """The state of all namespaces that the caller may see; long lists are truncated."""
 
     held: int
     pending: int
     reserved: int
     running: int
-    # Some of these are only as far as they were counted.
+    # Some counts stopped at the limit of the server.
     capped: bool = False
-    # Since the oldest claimable instance became due.
+    # Seconds since the oldest claimable instance became due.
     oldest_due_seconds: float | None
     failed_last_hour: int
-    # At most 500, by name; all of them are in `agent_counts`.
+    # At most 500, by name; `agent_counts` counts all agents.
     agents: list[AgentSummary]
     agent_counts: AgentCounts = AgentCounts()
-    # Those with anything in their queue, the one that waits longest first; at most 50.
+    # Namespaces with live instances, longest wait first; at most 50.
     namespaces: list[NamespaceQueue] = []
-    # The newest first.
+    # Newest first.
     failing: list[FailingJob] = []
-    # The oldest first.
+    # Oldest first.
     late: list[LateTask] = []
-    # Schedules whose fires should have been made before now: is there a leader?
+    # Schedules whose fires are overdue; a value above 0 may mean that no server leads.
     late_schedules: int = 0
-    # The soonest first.
+    # Soonest first.
     coming: list[NextFire] = []

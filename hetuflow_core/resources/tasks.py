@@ -1,4 +1,4 @@
-"""Tasks and their instances as the REST API shows them, and requests to run a job."""
+"""Tasks, task instances and requests to run a job in the REST API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class TaskInstance(msgspec.Struct, frozen=True):
-    """One attempt of a task."""
+    """An attempt at a task."""
 
     id: UUID
     task_id: UUID
@@ -21,7 +21,7 @@ class TaskInstance(msgspec.Struct, frozen=True):
     priority: int
     due_at: datetime
     agent: str | None
-    # The only agent that may take it.
+    # The only agent that may run the instance.
     target_agent: str | None
     cancel_requested: bool
     reserved_at: datetime | None
@@ -31,26 +31,26 @@ class TaskInstance(msgspec.Struct, frozen=True):
     signal: int | None
     reason: str | None
     message: str | None
-    # What it wrote to $HETUFLOW_OUTPUT, or returned.
+    # The content of $HETUFLOW_OUTPUT, or the return value.
     output: dict[str, Any] | None = None
-    # {cpu_seconds, memory_peak, read_bytes, written_bytes}, as far as they are known.
+    # {cpu_seconds, memory_peak, read_bytes, written_bytes}, as far as known.
     usage: dict[str, Any] | None = None
-    # {percent, message} of one that runs and says so.
+    # {percent, message} of a running instance that reports progress.
     progress: dict[str, Any] | None = None
 
 
 class ListedInstance(TaskInstance, frozen=True, kw_only=True):
-    """One attempt among those of others."""
+    """An attempt in a list over several tasks."""
 
     namespace: str
     job: str
 
 
 class TaskChange(msgspec.Struct, frozen=True):
-    """What became of a task, as it is told to who follows its namespace."""
+    """A status change of a task, for clients that follow its namespace."""
 
     task_id: UUID
-    # Its newest attempt.
+    # The newest attempt.
     instance_id: UUID
     job: str
     status: str
@@ -65,7 +65,7 @@ class PriorityChange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """One planned execution. `status` may be `running`: it is shown from the live instance."""
+    """A planned execution of a job. The status `running` is derived from the live instance."""
 
     id: UUID
     namespace: str
@@ -85,16 +85,16 @@ class Task(msgspec.Struct, frozen=True):
     created_by: str | None
     created_at: datetime
     finished_at: datetime | None
-    # Of its last attempt.
+    # Output of the last attempt.
     output: dict[str, Any] | None = None
-    # The flow run it belongs to, the node it is a task of, and its place among the node's items (-1: alone).
+    # The flow run, the node, and the index among the node's mapped items (-1: not mapped).
     flow_run_id: UUID | None = None
     flow_node: str | None = None
     map_index: int | None = None
 
 
 class LateResult(msgspec.Struct, frozen=True):
-    """What an agent said of an attempt that had ended without it, or was another's: it changed nothing."""
+    """A result for an attempt that had already ended or was not the agent's; it changed nothing."""
 
     instance_id: UUID
     agent: str | None
@@ -115,14 +115,14 @@ class TaskDetail(Task, frozen=True):
 
 
 class RunRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    # On top of the job's own params.
+    # Merged over the job's parameters.
     params: dict[str, Any] = {}
-    # The job's own if not given.
+    # The job's priority if omitted.
     priority: int | None = None
-    # Now if not given.
+    # Now if omitted.
     run_at: datetime | None = None
     idempotency_key: str | None = None
-    # The name of the only agent that may take it; whichever suits if not given.
+    # Name of the only agent that may run the task; any suitable agent if omitted.
     agent: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Webhooks as the REST API shows and takes them."""
+"""Webhooks in the REST API."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import msgspec
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """Messages that go out when tasks end (`url`), or come in and become events (`receives`)."""
+    """Sends messages when tasks end (`url`), or turns received messages into events (`receives`)."""
 
     namespace: str
     name: str
     enabled: bool
-    # The name of the secret that messages are signed with.
+    # The name of the secret that signs messages.
     secret: str
     url: str | None
     events: list[str]
-    # Of these jobs only; of all if empty.
+    # Only for these jobs; all jobs if empty.
     jobs: list[str]
-    # The name of the event that a message becomes.
+    # The name of the event created from a received message.
     receives: str | None
     created_at: datetime
     updated_at: datetime
-    # Deliveries that are waiting, and those that were given up; no more than 10,000 are counted.
+    # Waiting and abandoned deliveries; at most 10,000 are counted.
     waiting: int = 0
     dead: int = 0
 
@@ -39,7 +39,7 @@ class WebhookRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WebhookDelivery(msgspec.Struct, frozen=True):
-    """One message that is to go out, or could not."""
+    """A message that waits for delivery or could not be delivered."""
 
     id: UUID
     namespace: str
@@ -56,14 +56,14 @@ class WebhookDelivery(msgspec.Struct, frozen=True):
 
 
 class WebhookReceipt(msgspec.Struct, frozen=True):
-    """A message was taken."""
+    """Confirms that a message was accepted."""
 
-    # The name and the id of the event it has become.
+    # The name and id of the created event.
     event: str
     event_id: UUID
 
 
 class WebhookRedelivery(msgspec.Struct, frozen=True):
-    """How many deliveries are tried again."""
+    """The number of deliveries that are tried again."""
 
     count: int

@@ -1,7 +1,7 @@
-"""Whether an ended attempt is tried again, after how long, and with what changed.
+"""Decide whether an ended attempt is retried, after which delay, and with which changes.
 
-A loss (the agent vanished with the instance) says nothing about the job, so it never spends `max_attempts`;
-but work that takes its third agent down with it is quarantined.
+A loss (the agent disappeared with the instance) is not a failure of the job, so it never spends
+`max_attempts`. A task that is lost for the third time is quarantined, because it may crash its agents.
 """
 
 from hetuflow_core.retry.decision import (

@@ -1,4 +1,4 @@
-"""Whether an ended attempt is tried again, after how long, and with what changed."""
+"""Decide whether an ended attempt is retried, after which delay, and with which changes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _NO_CHANGE: Final = RetryChange()
 
 
 class GiveUpReason(StrEnum):
-    FINAL = "final"  # succeeded, cancelled or skipped: there is nothing to try again
-    NOT_RETRIED = "not_retried"  # `retry.on` leaves this outcome out
-    RULED_OUT = "ruled_out"  # one of `retry.rules` says so
+    FINAL = "final"  # succeeded, cancelled or skipped
+    NOT_RETRIED = "not_retried"  # `retry.on` does not include this outcome
+    RULED_OUT = "ruled_out"  # one of `retry.rules` decides against a retry
     ATTEMPTS_SPENT = "attempts_spent"
     QUARANTINED = "quarantined"
     DEADLINE = "deadline"
@@ -26,11 +26,11 @@ class GiveUpReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Try again once `delay` has passed."""
+    """Retry after `delay`."""
 
     delay: timedelta
     change: RetryChange = _NO_CHANGE
-    # Which of `retry.rules` decided, counted from 0.
+    # The index of the deciding entry of `retry.rules`.
     rule: int | None = None
 
 
@@ -50,9 +50,9 @@ def decide(
 ) -> Retry | GiveUp:
     """Decide about a task whose instance ended as `outcome`.
 
-    `attempts_spent` and `losses` count the ended instance too: a loss is in `losses`, any other end in
-    `attempts_spent`. `random` lies between 0 and 1. A status alone as `outcome` says that nothing more is
-    known: no exit code, no output.
+    `attempts_spent` and `losses` include the ended instance: a loss counts in `losses`, any other end in
+    `attempts_spent`. `random` is between 0 and 1. Pass a status as `outcome` if exit code and output are
+    unknown.
     """
     ended = InstanceOutcome(status=outcome) if isinstance(outcome, InstanceStatus) else outcome
     if ended.status not in INSTANCE_TERMINAL:
@@ -70,7 +70,7 @@ def decide(
     if not lost and attempts_spent >= policy.max_attempts:
         return GiveUp(GiveUpReason.ATTEMPTS_SPENT)
     effective = policy if rule is None else policy.under(rule.then)
-    # Each kind of trouble backs off by its own count: a host that died says nothing about the next failure.
+    # Losses and failures have separate backoffs: a crashed host does not make the next failure likelier.
     ceiling = longest_delay(effective, losses if lost else attempts_spent)
     return Retry(
         delay=ceiling * random if effective.jitter else ceiling,
@@ -80,10 +80,10 @@ def decide(
 
 
 def longest_delay(policy: RetryPolicy, times: int) -> timedelta:
-    """The delay after the `times`-th trouble, before jitter: the backoff's, capped by `max_delay`.
+    """Return the delay after the `times`-th end, before jitter, limited by `max_delay`.
 
-    Jitter is full and comes after the cap (anything from nothing to this): tasks that failed together and
-    have all reached the cap spread out instead of coming back together.
+    Full jitter is applied after the limit, so that tasks that failed together and have reached the limit are
+    not retried at the same time.
     """
     if times < 1:
         raise ValueError("a delay follows at least one ended instance")
@@ -95,20 +95,20 @@ def longest_delay(policy: RetryPolicy, times: int) -> timedelta:
         factor = 1 << (times - 1)
     delay = policy.delay // timedelta(microseconds=1)
     cap = policy.max_delay // timedelta(microseconds=1)
-    # In whole numbers: 2**99 times a delay is beyond what a timedelta holds.
+    # Integers, because a timedelta would overflow.
     return timedelta(microseconds=min(delay * factor, cap))
 
 
 def deadline_passed(begins_at: datetime, deadline: timedelta | None, now: datetime) -> bool:
-    """Whether a task has used up its `deadline`, which counts from when it could first have started.
+    """Whether the `deadline` of a task has passed, measured from its first possible start.
 
-    Not from when it was created: a task of next week exists today.
+    It is not measured from the creation, because tasks are created ahead of time.
     """
     return deadline is not None and now - begins_at >= deadline
 
 
 def clip_retry(retry_at: datetime, deadline_at: datetime | None) -> datetime | GiveUp:
-    """The time of the retry, or that it would not start before the deadline."""
+    """Return the time of the retry, or `GiveUp` if it is not before the deadline."""
     if deadline_at is not None and retry_at >= deadline_at:
         return GiveUp(GiveUpReason.DEADLINE)
     return retry_at

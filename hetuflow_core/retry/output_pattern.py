@@ -1,13 +1,13 @@
-r"""Patterns that are looked for in a task's output, in time proportional to the output.
+r"""Search patterns in a task's output, in time proportional to the output.
 
-Patterns and output both come from users, and the server matches them while it settles the end of a task. A
-backtracking matcher can be made to run for years by twenty characters, and no list of forbidden shapes is
-complete. So patterns are matched by a position automaton (Glushkov): every character of the pattern that
-consumes one of the text is a position, the state is the set of positions just matched, kept as the bits of
-one number. The cost is bounded by LONGEST_TEXT * MOST_POSITIONS whatever the pattern.
+Patterns and output come from users, and the server matches them when a task ends. Twenty characters can make
+a backtracking matcher run for years, and no list of forbidden patterns is complete. Therefore a position
+automaton (Glushkov) matches the patterns: every character of the pattern that consumes a character of the
+text is a position, and the state is the set of positions just matched, stored as the bits of an integer. The
+cost is at most LONGEST_TEXT * MOST_POSITIONS for any pattern.
 
-The language is that of `re` without what needs backtracking or memory (back references, look-around, \b).
-Every line is searched by itself: `^` and `$` are its ends, and no pattern reaches across lines.
+The syntax is that of `re` without features that need backtracking or memory (back references, lookaround,
+\b). Every line is searched separately: `^` and `$` are its ends, and no match crosses lines.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.retry.pattern_syntax import Anchor, Atom, Choice, Node, Repeat, Series, size, syntax_of
 
 LONGEST_TEXT: Final = 8192
-# Repetitions count as often as they are repeated.
+# Each repetition counts separately.
 MOST_POSITIONS: Final = 128
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise Invalid if this is no pattern that can be looked for."""
+    """Raise Invalid if the pattern is not supported."""
     _automaton(pattern)
 
 
 def found_in(pattern: str, text: str) -> bool:
-    """Whether a line of the text's last LONGEST_TEXT characters has the pattern in it."""
+    """Whether a line of the last LONGEST_TEXT characters of the text matches the pattern."""
     return _automaton(pattern).found_in(text[-LONGEST_TEXT:])
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What a part of the pattern may begin and end with, as sets of positions."""
+    """The first and last positions of a part of the pattern, as bit sets."""
 
     nullable: bool
     first: int
@@ -50,7 +50,7 @@ _NOTHING: Final = _Part(nullable=True, first=0, last=0)
 class _Automaton:
     def __init__(self, root: Node) -> None:
         self._follow: list[int] = []
-        # Repetitions are copies: what they accept is asked once for all of them.
+        # Repetitions are copies of an atom; each atom is matched only once per character.
         self._atoms: dict[Atom, int] = {}
         self._starts = 0
         self._ends = 0
@@ -83,7 +83,7 @@ class _Automaton:
         return bool(self._anchored(state, self._ends) & self._last)
 
     def _anchored(self, state: int, anchors: int) -> int:
-        """The anchors that hold at this end of a line; they take no room, so one may follow another."""
+        """Return the anchors that match at this end of a line; several anchors may follow each other."""
         reached = (self._after(state) | self._first) & anchors
         while True:
             further = reached | (self._after(reached) & anchors)
@@ -163,10 +163,10 @@ class _Automaton:
 def _automaton(pattern: str) -> _Automaton:
     root = syntax_of(pattern)
     if size(root) > MOST_POSITIONS:
-        raise Invalid("the pattern is too large with its repetitions written out: repeat less.")
+        raise Invalid("the pattern is too large after expanding its repetitions: repeat less.")
     automaton = _Automaton(root)
     if automaton.nullable:
-        raise Invalid("the pattern matches every output: say what must be there.")
+        raise Invalid("the pattern matches every output: write a more specific one.")
     return automaton
 
 

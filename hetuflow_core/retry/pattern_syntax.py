@@ -1,7 +1,7 @@
-r"""A pattern as a tree.
+r"""Parse a pattern into a tree.
 
-Single characters and classes are left to `re`, one character at a time, so that `\w`, `[^a-z]` and letters
-of either case mean what they mean everywhere; only what puts them together is read here.
+`re` matches single characters and classes, so that `\w`, `[^a-z]` and case-insensitive letters have their
+usual meaning; this module only parses how they are combined.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _IGNORE_CASE: Final = "(?i)"
 _CLASS: Final = re.compile(r"\[\^?\]?(?:[^\]\\\[]|\\.)*\]")
 _COUNTED: Final = re.compile(r"\{([0-9]{1,3})?(,)?([0-9]{1,3})?\}")
 _CLASS_ESCAPES: Final = frozenset("dDwWsSt")
-# Python reserves these inside a class for set operations to come.
+# Python reserves these inside a class for future set operations.
 _RESERVED_IN_CLASS: Final = re.compile(r"--|&&|~~|\|\|")
 
 
@@ -54,7 +54,7 @@ class Choice:
 class Repeat:
     node: Node
     low: int
-    high: int | None  # None: any number of times
+    high: int | None  # None: unlimited
 
 
 Node: TypeAlias = "Atom | Anchor | Series | Choice | Repeat"
@@ -62,20 +62,20 @@ Node: TypeAlias = "Atom | Anchor | Series | Choice | Repeat"
 
 def syntax_of(pattern: str) -> Node:
     if not pattern:
-        raise Invalid("the pattern is empty: say what must be there.")
+        raise Invalid("the pattern is empty: write the text to search for.")
     if len(pattern) > LONGEST_PATTERN:
         raise Invalid(f"the pattern is longer than {LONGEST_PATTERN} characters: shorten it.")
     if "\n" in pattern:
-        raise Invalid("a pattern is looked for in one line at a time: write it as one line.")
+        raise Invalid("a pattern is searched in one line at a time: write it as one line.")
     reader = _PatternReader(pattern)
     root = reader.choice(0)
     if reader.rest():
-        raise Invalid('the pattern has a ")" too many: remove it, or write \\).')
+        raise Invalid('the pattern has an unmatched ")": remove it, or write \\).')
     return root
 
 
 def size(node: Node) -> int:
-    """The positions a node takes with repetitions written out; at least 1, so that empty ones add up too."""
+    """Return the number of positions after expanding repetitions; at least 1, so that empty nodes count."""
     match node:
         case Atom() | Anchor():
             return 1
@@ -97,7 +97,7 @@ class _PatternReader:
 
     def choice(self, depth: int) -> Node:
         if depth > _DEEPEST:
-            raise Invalid(f"the pattern has more than {_DEEPEST} groups inside each other: simplify it.")
+            raise Invalid(f"the pattern has more than {_DEEPEST} nested groups: simplify it.")
         options = [self._series(depth)]
         while self._take("|"):
             options.append(self._series(depth))
@@ -118,7 +118,7 @@ class _PatternReader:
         if character == "\\":
             return self._escape()
         if character in "*+?{":
-            raise Invalid(f'nothing stands before the "{character}" of the pattern: write \\{character}.')
+            raise Invalid(f'the pattern has nothing before "{character}": write \\{character}.')
         self._at += 1
         if character in "^$":
             return Anchor(character)
@@ -138,7 +138,7 @@ class _PatternReader:
     def _class(self) -> Node:
         match = _CLASS.match(self._pattern, self._at)
         if match is None:
-            raise Invalid('a "[" of the pattern is not closed, or has a "[" inside: write ] or \\[.')
+            raise Invalid('a "[" of the pattern is not closed, or contains a "[": write ] or \\[.')
         text = match[0]
         if _RESERVED_IN_CLASS.search(text):
             raise Invalid(f'the class "{text}" of the pattern has a doubled sign: write it once.')
@@ -165,8 +165,8 @@ class _PatternReader:
         if times is None:
             return node
         if isinstance(node, Anchor):
-            raise Invalid("the pattern repeats an end of the line: remove the repetition.")
-        # Lazy or not makes no difference to whether there is a match.
+            raise Invalid("the pattern repeats ^ or $: remove the repetition.")
+        # Lazy repetition does not change whether the pattern matches.
         self._take("?")
         if self.rest()[:1] in ("*", "+") or self._times() is not None:
             raise Invalid("the pattern repeats a repetition: put the inner one into a group.")
@@ -180,12 +180,12 @@ class _PatternReader:
             return None
         match = _COUNTED.match(self._pattern, self._at)
         if match is None or not (match[1] or match[3]):
-            raise Invalid('a "{" of the pattern says no number of times: write {2,5} or \\{.')
+            raise Invalid('a "{" of the pattern has no number of repetitions: write {2,5} or \\{.')
         low = int(match[1] or 0)
         high = low if not match[2] else int(match[3]) if match[3] else None
         if max(low, high or 0) > _MOST_REPEATED or (high is not None and low > high):
             raise Invalid(
-                f'"{match[0]}" of the pattern must rise and stay within {_MOST_REPEATED}: change it.'
+                f'"{match[0]}" of the pattern must be ascending and at most {_MOST_REPEATED}: change it.'
             )
         self._at = match.end()
         return low, high
@@ -194,7 +194,7 @@ class _PatternReader:
         try:
             return Atom(re.compile(text, self._flags))
         except re.error as error:
-            raise Invalid(f'"{text}" of the pattern is not understood ({error.msg}): correct it.') from None
+            raise Invalid(f'"{text}" of the pattern is invalid ({error.msg}): correct it.') from None
 
     def _take(self, text: str) -> bool:
         if not self._pattern.startswith(text, self._at):

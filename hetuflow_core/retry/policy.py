@@ -1,4 +1,4 @@
-"""What a job says about trying again: its `retry`."""
+"""The `retry` policy of a job."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class Backoff(StrEnum):
 
 
 class InstanceOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an instance ended, as far as it is known."""
+    """The known outcome of an instance."""
 
     status: InstanceStatus
     exit_code: int | None = None
     signal: int | None = None
     oom: bool = False
-    # The end of what it wrote, both streams.
+    # The end of its output, both streams.
     output_tail: str = ""
 
 
@@ -70,10 +70,10 @@ def _refuse_other_ends(condition: RuleCondition, at: Section) -> None:
 
 
 class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule's `when`: everything it says must hold.
+    """A rule's `when`: all its conditions must be true.
 
-    Exit codes and signals are those of work that ended by itself: the signal that ended a timeout is no
-    crash. Of several codes or signals one must be it.
+    Exit codes and signals only match processes that ended without a timeout: the signal after a timeout is
+    not a crash. Of several codes or signals one must match.
     """
 
     RULES: ClassVar = (
@@ -107,13 +107,13 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
             and (not self.oom or (failed and outcome.oom))
             and (not self.timed_out or outcome.status is InstanceStatus.TIMED_OUT)
             and (not self.lost or outcome.status is InstanceStatus.LOST)
-            # Last, because it costs most.
+            # Last, because it is the most expensive check.
             and (self.output is None or found_in(self.output, outcome.output_tail))
         )
 
 
 class RetryChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What a retry asks for otherwise than the instance before it."""
+    """Changed requirements of a retry."""
 
     memory: Annotated[
         MemoryChange | None,
@@ -133,7 +133,7 @@ def _refuse_idle_keys(reaction: Reaction, at: Section) -> None:
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule's `then`; what is None is as the policy says."""
+    """A rule's `then`; None uses the value of the policy."""
 
     RULES: ClassVar = (
         AnyKey("says nothing: use {retry: true} or {retry: false}."),
@@ -187,9 +187,9 @@ def _refuse_idle_rules(policy: RetryPolicy, at: Section) -> None:
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """A job's `retry`. By default a failure is final, while work that was lost with its agent runs again.
+    """A job's `retry`. By default a failure is final, and a lost instance is retried.
 
-    The first rule that holds decides; it goes before `on`, and never beyond `max_attempts`.
+    The first matching rule decides; it takes precedence over `on`, but not over `max_attempts`.
     """
 
     DEFINITION: ClassVar = "retry"
@@ -225,9 +225,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
 
     def under(self, reaction: Reaction) -> RetryPolicy:
-        """The policy with the delays of a rule."""
+        """Return the policy with the delays of a rule."""
         delay = self.delay if reaction.delay is None else reaction.delay
-        # A long delay lifts the cap its rule has not set.
+        # A delay above the maximum raises the maximum, unless the rule sets one.
         max_delay = max(delay, self.max_delay) if reaction.max_delay is None else reaction.max_delay
         return msgspec.structs.replace(
             self,

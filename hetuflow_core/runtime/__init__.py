@@ -1,1 +1,1 @@
-"""The frame both sides run in: configuration, clock, loops, logging, lifecycle."""
+"""Process infrastructure of servers and agents: configuration, clock, loops, logging, lifecycle."""

@@ -1,10 +1,10 @@
-"""The only place where clocks are read; everything else is handed a `Clock` or a time.
+"""The only module that reads clocks; other code receives a `Clock` or a time as an argument.
 
-Three readings with three meanings:
+The three readings:
 
-    now()        the wall clock: for people and for log lines; it may step, so it decides nothing
-    boottime()   seconds that also count while the machine sleeps: for deadlines and leases
-    monotonic()  seconds this machine was awake: for measuring how long our own work took
+    now()        the wall clock, for display and log lines; it may step, so no decision depends on it
+    boottime()   seconds including suspend, for deadlines and leases
+    monotonic()  seconds without suspend, for measuring durations
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
-# Only Linux has a clock that counts sleep; elsewhere a machine that slept renews its leases late.
+# Only Linux has a clock that includes suspend; elsewhere a resumed machine renews its leases late.
 _BOOTTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only changes when a test advances it."""
 
     def __init__(self, now: datetime, *, seconds: float = 1_000.0) -> None:
         if now.tzinfo is None:
@@ -56,17 +56,17 @@ class ManualClock:
         return self._monotonic
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance all clocks."""
         self.sleep_machine(seconds)
         self._monotonic += seconds
 
     def sleep_machine(self, seconds: float) -> None:
-        """Let time pass while the machine is suspended: the monotonic clock stands still."""
+        """Advance the clocks as during a suspend: the monotonic clock stops."""
         if seconds < 0:
-            raise ValueError("Time does not run backwards: use step_wall() to set the wall clock back.")
+            raise ValueError("Time cannot run backwards: use step_wall() to set the wall clock back.")
         self._now += timedelta(seconds=seconds)
         self._boottime += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Set the wall clock forwards or backwards, as an administrator or NTP does."""
+        """Step the wall clock forwards or backwards, as an administrator or NTP does."""
         self._now += timedelta(seconds=seconds)

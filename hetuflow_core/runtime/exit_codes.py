@@ -1,4 +1,4 @@
-"""The one map from errors to exit codes, and the one place that turns an error into a line on stderr."""
+"""Map errors to exit codes and print them on stderr."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hetuflow_core.runtime.terminal import coloured
 
 
 class ExitCode(IntEnum):
-    """What both programs exit with; `description` feeds the reference page."""
+    """Exit codes of all programs; `description` appears in the reference page."""
 
     description: str
 
@@ -41,26 +41,26 @@ class ExitCode(IntEnum):
         member.description = description
         return member
 
-    OK = 0, "It worked."
-    FAILURE = 1, "It failed for a reason that has no code of its own."
+    OK = 0, "The command succeeded."
+    FAILURE = 1, "The command failed for a reason without a specific code."
     USAGE = 2, "The command line is wrong."
-    NOT_FOUND = 3, "What was named does not exist, or you may not see it."
-    DENIED = 4, "The credential is missing, wrong or not allowed to do this."
+    NOT_FOUND = 3, "The named object does not exist, or you may not see it."
+    DENIED = 4, "The credential is missing or wrong, or its permissions are insufficient."
     UNREACHABLE = 5, "The server or the database cannot be reached."
-    CONFIG_INVALID = 6, "The configuration cannot be accepted; every fault is listed."
+    CONFIG_INVALID = 6, "The configuration is invalid; all faults are listed."
     HOST_BLOCKED = (
         7,
-        "Something on this machine is in the way: a port, the data directory, the disk, missing binaries.",
+        "A problem of this machine prevents it: a port, the data directory, the disk, missing binaries.",
     )
     DATABASE_UNUSABLE = 8, "The database or its schema has a version that this program cannot use."
-    CONFLICT = 9, "The present state does not allow it."
+    CONFLICT = 9, "The current state does not allow the operation."
     INVALID = 10, "A file or a value breaks a rule."
     INTERRUPTED = (
         130,
-        "It was interrupted with Ctrl-C (SIGINT), or a second SIGINT cut an orderly stop short.",
+        "The command was interrupted with Ctrl-C (SIGINT), or a second SIGINT aborted an orderly stop.",
     )
-    BROKEN_PIPE = 141, "The reader of its output went away."
-    TERMINATED = 143, "A second SIGTERM cut an orderly stop short."
+    BROKEN_PIPE = 141, "The reader of the output closed the pipe."
+    TERMINATED = 143, "A second SIGTERM aborted an orderly stop."
 
 
 EXIT_CODES: Final[Mapping[type[HetuflowError], ExitCode]] = {
@@ -81,7 +81,7 @@ _LONGEST_SENTENCE: Final = 500
 
 
 def exit_code_for(error: BaseException) -> int:
-    """The code of the nearest ancestor that has one; FAILURE for what nobody foresaw."""
+    """Return the code of the nearest ancestor class that has one; FAILURE for unexpected errors."""
     match error:
         case click.ClickException() | click.exceptions.Exit():
             return error.exit_code
@@ -96,44 +96,46 @@ def exit_code_for(error: BaseException) -> int:
 
 
 def run_command(main: Callable[[], int], *, debug: bool, program: str = "hetuflow") -> int:
-    """Run a program's main function and turn whatever it raises into an exit code and a line on stderr.
+    """Run a program's main function; turn any exception into an exit code and a line on stderr.
 
-    `main` may be a click group run with `standalone_mode=False`: click's own errors are told like ours.
+    `main` may be a click group run with `standalone_mode=False`: errors of click are printed in the same way.
     """
     try:
         code = main()
-        # Flush inside the try, because a reader that went away often shows only now.
+        # Flush inside the try: a closed pipe often shows only here.
         click.echo(nl=False)
-    except BaseException as raised:  # noqa: BLE001  nothing may reach the interpreter's own traceback printer
+    except BaseException as raised:  # noqa: BLE001  the interpreter must not print a traceback
         error = _single(raised)
-        # Click answers a broken pipe with a bare SystemExit.
-        if isinstance(error, BrokenPipeError | SystemExit) and _reader_gone(sys.__stdout__, sys.__stderr__):
+        # Click turns a broken pipe into a SystemExit without a message.
+        if isinstance(error, BrokenPipeError | SystemExit) and _reader_closed(sys.__stdout__, sys.__stderr__):
             return ExitCode.BROKEN_PIPE
         with suppress(OSError, ValueError):  # a closed stderr changes no exit code
-            _tell(error, debug=debug, program=program)
+            _print_error(error, debug=debug, program=program)
         return exit_code_for(error)
     return code
 
 
-def _tell(error: BaseException, *, debug: bool, program: str) -> None:
+def _print_error(error: BaseException, *, debug: bool, program: str) -> None:
     match error:
         case click.exceptions.NoArgsIsHelpError():
             error.show()
         case click.UsageError(ctx=click.Context() as context):
-            _say(program, f"{error.format_message()} See `{context.command_path} --help`.")
+            _print_message(program, f"{error.format_message()} See `{context.command_path} --help`.")
         case click.ClickException():
-            _say(program, error.format_message())
+            _print_message(program, error.format_message())
         case SystemExit(code=str(sentence)):
-            _say(program, sentence)
+            _print_message(program, sentence)
         case HetuflowError():
             _trace(error, debug=debug)
-            _say(program, error.message, *map(str, error.faults))
+            _print_message(program, error.message, *map(str, error.faults))
         case Exception() if not isinstance(error, click.Abort | click.exceptions.Exit):
             _trace(error, debug=debug)
             kind, detail = type(error).__name__, _one_line(str(error))
             cause = f"{kind} ({detail})" if detail else kind
-            advice = "report it with the traceback above" if debug else "run it with --debug and report that"
-            _say(program, f"This is a bug in {program}, sorry: {cause}; {advice}.")
+            advice = (
+                "report it with the traceback above" if debug else "run it with --debug and report the output"
+            )
+            _print_message(program, f"This is a bug in {program}, sorry: {cause}; {advice}.")
 
 
 def _trace(error: Exception, *, debug: bool) -> None:
@@ -141,7 +143,7 @@ def _trace(error: Exception, *, debug: bool) -> None:
         click.echo(redact_text("".join(traceback.format_exception(error))), err=True, nl=False)
 
 
-def _say(program: str, sentence: str, *faults: str) -> None:
+def _print_message(program: str, sentence: str, *faults: str) -> None:
     lines = [_one_line(sentence), *(f"  {_one_line(fault)}" for fault in faults)]
     name, colour = f"{program}:", coloured(sys.stderr)
     click.echo(
@@ -157,24 +159,24 @@ def _one_line(text: str) -> str:
 
 
 def _single(error: BaseException) -> BaseException:
-    """What a task group raised, when it holds one error only."""
+    """Unwrap an exception group that contains a single error."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error
 
 
-def _reader_gone(*streams: TextIO | None) -> bool:
-    """Whether the far end of a standard stream is closed; a broken pipe elsewhere is an error to be told.
+def _reader_closed(*streams: TextIO | None) -> bool:
+    """Whether the reader of a standard stream is closed; a broken pipe elsewhere is an ordinary error.
 
-    Such a stream is turned to nowhere: the interpreter flushes on exit and would complain of the pipe again.
+    Such a stream is redirected to /dev/null: the interpreter flushes it at exit and would fail again.
     """
-    gone = False
+    closed = False
     for stream in streams:
         with suppress(OSError, ValueError):
             if stream is not None and _broken(stream.fileno()):
-                gone = True
+                closed = True
                 os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    return gone
+    return closed
 
 
 def _broken(descriptor: int) -> bool:

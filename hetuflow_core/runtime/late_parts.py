@@ -1,4 +1,4 @@
-"""Parts that can only be made once others run: a server needs the address of the database just started."""
+"""Parts that are created after others have started: a server needs the address of the embedded database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hetuflow_core.runtime.lifecycle import Part
 
 
 class LateParts:
-    """One part for the application, several inside; made when it is started, stopped in reverse."""
+    """A part that contains others: creates and starts them at its start, stops them in reverse order."""
 
     def __init__(self, name: str, make: Callable[[], Sequence[Part]]) -> None:
         self.name = name

@@ -1,20 +1,19 @@
-"""Importing this first keeps two libraries from loading what no program of ours uses of them.
+"""Importing this module first prevents two libraries from loading unused dependencies.
 
-structlog wants rich for tracebacks with local variables; ours never show those, because of the secrets among
-them, and rich takes longer to load than structlog itself. httpx has a command of its own and loads rich and
-pygments for it. Whoever wants either for something else loads it as ever. For programs only, not for
-libraries: there it is not ours to choose.
+structlog imports rich for tracebacks with local variables. Hetuflow never prints local variables, because
+they may contain secrets, and rich takes longer to load than structlog. httpx imports rich and pygments for
+its command line. Other code can still import these libraries. Only programs import this module.
 """
 
 from __future__ import annotations
 
 import sys
 
-# None stands for "not to be had".
+# None makes the import fail.
 sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]
 if "structlog" not in sys.modules and "rich" not in sys.modules:
     sys.modules["rich"] = None  # type: ignore[assignment]
     try:
-        import structlog  # noqa: F401  under the condition above
+        import structlog  # noqa: F401  imported without rich
     finally:
         del sys.modules["rich"]

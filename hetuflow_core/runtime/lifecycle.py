@@ -1,10 +1,10 @@
-"""The life of a process: start its parts in order, wait, stop them in reverse.
+"""The lifecycle of a process: start its parts in order, wait, stop them in reverse order.
 
     first SIGINT or SIGTERM    orderly stop within `stop_timeout`; exit code 0, also while still starting
-    second one                 forced: what has not stopped by now is left behind; exit code 128 + signal
-    StopSwitch.request/fail    a part asks for the orderly stop, with an exit code or with the error to raise
+    second one                 forced: parts that have not stopped are abandoned; exit code 128 + signal
+    StopSwitch.request/fail    a part requests the orderly stop, with an exit code or with the error to raise
 
-A stop that fails or overruns turns exit code 0 into 1: an orderly stop that was none must be seen.
+A stop that fails or takes too long turns exit code 0 into 1, so that it is noticed.
 """
 
 from __future__ import annotations
@@ -28,20 +28,21 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.lifecycle")
 
 STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
-# What a part that is late gets to react to being cancelled.
+# Time for a late part to react to its cancellation.
 _CANCEL_GRACE: Final = 0.5
-# What is kept back for each part behind a slow one, so that it cannot eat all their time.
+# Time reserved for each later part, so that a slow part cannot use up the whole timeout.
 _RESERVE: Final = 1.0
-_LAST_WORDS: Final = 2.0
-# From one search for garbage to the next.
-_NEW_OBJECTS: Final = 20_000
+# Time to print the error before the process is ended.
+_EXIT_DELAY: Final = 2.0
+# Allocations between garbage collections.
+_GC_THRESHOLD: Final = 20_000
 
 
 class Part(Protocol):
-    """Something with a life: a pool, a server, a loop.
+    """A component that is started and stopped: a pool, a server, a loop.
 
-    `start` returns when the part works; if it raises or is cancelled it has cleaned up after itself. `stop`
-    is called only after `start` has returned, and from another task.
+    `start` returns when the part is ready; if it raises or is cancelled, it has cleaned up. `stop` is called
+    only after `start` has returned, and from another task.
     """
 
     @property
@@ -53,7 +54,7 @@ class Part(Protocol):
 
 
 class StopSwitch:
-    """How anything, in any thread, asks the application to stop. The first request counts."""
+    """Requests the stop of the application, from any thread. The first request counts."""
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -68,21 +69,21 @@ class StopSwitch:
         return self.reason is not None
 
     def request(self, reason: str, exit_code: int = ExitCode.FAILURE) -> None:
-        self._throw(reason, exit_code, None)
+        self._set(reason, exit_code, None)
 
     def fail(self, error: BaseException) -> None:
         """Stop, and let the application raise `error`."""
-        self._throw(f"{type(error).__name__}: {error}", exit_code_for(error), error)
+        self._set(f"{type(error).__name__}: {error}", exit_code_for(error), error)
 
     async def wait(self) -> None:
-        """Return when a stop was asked for, also before this call."""
+        """Return when a stop has been requested, also before this call."""
         with self._lock:
             self._event_loop = asyncio.get_running_loop()
             if self.requested:
                 self._event.set()
         await self._event.wait()
 
-    def _throw(self, reason: str, exit_code: int, error: BaseException | None) -> None:
+    def _set(self, reason: str, exit_code: int, error: BaseException | None) -> None:
         with self._lock:
             if self.requested:
                 return
@@ -123,24 +124,24 @@ class Application:
         self.stop_switch.request(reason, exit_code)
 
     async def run(self) -> int:
-        """Live until asked to stop; the exit code. An error that prevents the start is raised as it is."""
+        """Run until a stop is requested; return the exit code. Errors during the start are raised."""
         if self._has_run:
-            raise RuntimeError("An application runs once: make a new one.")
+            raise RuntimeError("An application runs once: create a new one.")
         self._has_run = True
         with self._catching_signals():
-            asked = asyncio.create_task(self.stop_switch.wait(), name="wait for stop")
+            stop_request = asyncio.create_task(self.stop_switch.wait(), name="wait for stop")
             try:
-                await self._start_parts(asked)
+                await self._start_parts(stop_request)
                 if not self.stop_switch.requested:
                     self._announce()
-                await asked
+                await stop_request
             finally:
-                asked.cancel()
+                stop_request.cancel()
                 await self._stop_parts()
         return self._outcome()
 
     def _announce(self) -> None:
-        log.info("Ready.", parts=[part.name for part in self._started])
+        log.info("ready", parts=[part.name for part in self._started])
         self.ready.set()
         if self._on_ready is not None:
             self._on_ready()
@@ -154,38 +155,38 @@ class Application:
             return self.stop_switch.exit_code or ExitCode.FAILURE
         return self.stop_switch.exit_code
 
-    async def _start_parts(self, asked: asyncio.Task[None]) -> None:
+    async def _start_parts(self, stop_request: asyncio.Task[None]) -> None:
         for part in self._parts:
             if self.stop_switch.requested:
                 return
-            log.debug("Starting a part.", part=part.name)
+            log.debug("starting part", part=part.name)
             starting = asyncio.create_task(part.start(), name=f"start {part.name}")
             try:
-                await asyncio.wait({starting, asked}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({starting, stop_request}, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 if not starting.done():
-                    await self._break_off(part, starting)
+                    await self._cancel_start(part, starting)
                 error = _error_of(starting)
                 if starting.done() and error is None:
                     self._started.append(part)
             if error is not None:
-                self._judge_failed_start(part, error, broken_off=starting.cancelled())
+                self._handle_failed_start(part, error, cancelled=starting.cancelled())
 
-    def _judge_failed_start(self, part: Part, error: BaseException, *, broken_off: bool) -> None:
+    def _handle_failed_start(self, part: Part, error: BaseException, *, cancelled: bool) -> None:
         if not self.stop_switch.requested:
             raise error
-        if not broken_off:
-            log.warning("A part failed to start while a stop was asked for.", part=part.name, exc_info=error)
+        if not cancelled:
+            log.warning("part failed to start during a stop", part=part.name, exc_info=error)
 
-    async def _break_off(self, part: Part, starting: asyncio.Task[None]) -> None:
-        log.info("Breaking off the start of a part.", part=part.name)
+    async def _cancel_start(self, part: Part, starting: asyncio.Task[None]) -> None:
+        log.info("cancelling the start of a part", part=part.name)
         starting.cancel()
         if not await self._done_in_time(starting, self._seconds_left()):
             self._leave_behind(part)
 
     async def _stop_parts(self) -> None:
         log.info(
-            "Stopping.",
+            "stopping",
             reason=self.stop_switch.reason or "an error",
             parts=[part.name for part in reversed(self._started)],
         )
@@ -197,10 +198,10 @@ class Application:
             else:
                 budget = max(reserve, self._seconds_left() - reserve * len(self._started))
                 await self._stop_part(part, budget)
-        log.info("Stopped.", left_behind=self.left_behind)
+        log.info("stopped", left_behind=self.left_behind)
 
     async def _stop_part(self, part: Part, budget: float) -> None:
-        log.debug("Stopping a part.", part=part.name)
+        log.debug("stopping part", part=part.name)
         stopping = asyncio.create_task(part.stop(), name=f"stop {part.name}")
         try:
             in_time = await self._done_in_time(stopping, budget)
@@ -212,14 +213,14 @@ class Application:
             self._leave_behind(part)
         elif (error := _error_of(stopping)) is not None:
             self._stop_failed = True
-            log.error("A part failed to stop.", part=part.name, exc_info=error)
+            log.error("part failed to stop", part=part.name, exc_info=error)
 
     def _leave_behind(self, part: Part) -> None:
         self.left_behind.append(part.name)
-        log.error("A part did not stop and is left behind.", part=part.name, forced=self._force.is_set())
+        log.error("part did not stop and is abandoned", part=part.name, forced=self._force.is_set())
 
     async def _done_in_time(self, task: asyncio.Task[None], seconds: float) -> bool:
-        """Wait for `task`, but no longer than `seconds` nor past a second signal."""
+        """Wait for `task` for at most `seconds`, or until a second signal."""
         forced = asyncio.create_task(self._force.wait(), name="wait for force")
         try:
             await asyncio.wait({task, forced}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -228,7 +229,7 @@ class Application:
         return task.done()
 
     def _seconds_left(self) -> float:
-        """Of `stop_timeout`, which begins to run when this is first asked."""
+        """Return the rest of `stop_timeout`, which begins with the first call."""
         now = self._clock.monotonic()
         if self._stop_deadline is None:
             self._stop_deadline = now + self._stop_timeout
@@ -236,7 +237,7 @@ class Application:
 
     @contextmanager
     def _catching_signals(self) -> Iterator[None]:
-        # Python delivers signals to the main thread only; elsewhere the owner of that thread uses the switch.
+        # Python delivers signals only to the main thread; in other threads the caller uses the switch.
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -249,7 +250,7 @@ class Application:
         finally:
             for number, handler in former.items():
                 event_loop.remove_signal_handler(number)
-                if handler is not None:  # None: it was not set by Python and cannot be set back by it
+                if handler is not None:  # None: the handler was not set by Python and cannot be restored
                     signal.signal(number, handler)
 
     def _on_signal(self, number: signal.Signals) -> None:
@@ -258,7 +259,7 @@ class Application:
             self.stop_switch.request(number.name, ExitCode.OK)
             return
         if self._forced_by is None:
-            log.warning("A second signal: not waiting any longer.", signal=number.name)
+            log.warning("second signal, forcing the stop", signal=number.name)
             self._forced_by = number
         self._force.set()
 
@@ -266,13 +267,13 @@ class Application:
 def run_application(
     application: Application, *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
 ) -> int:
-    """Run it in an event loop of its own; the exit code.
+    """Run an application in a new event loop; return the exit code.
 
-    When parts were left behind the process ends here and now: closing the event loop would wait for them.
+    If parts were abandoned, the process exits immediately: closing the event loop would wait for them.
     """
     runner = asyncio.Runner(loop_factory=loop_factory)
     try:
-        code = runner.run(_run_for_good(application))
+        code = runner.run(_run_with_tuned_gc(application))
     except BaseException as error:
         if application.left_behind:
             _end_soon(exit_code_for(error))
@@ -285,36 +286,36 @@ def run_application(
     return code
 
 
-async def _run_for_good(application: Application) -> int:
-    settling = asyncio.create_task(_settle(application), name="settle memory")
+async def _run_with_tuned_gc(application: Application) -> int:
+    tuning = asyncio.create_task(_tune_gc(application), name="tune garbage collection")
     try:
         return await application.run()
     finally:
-        settling.cancel()
+        tuning.cancel()
 
 
-async def _settle(application: Application) -> None:
-    """Keep collections of garbage from going through all that was loaded, which stays anyway.
+async def _tune_gc(application: Application) -> None:
+    """Exclude the objects of loaded modules from garbage collection, because they stay anyway.
 
-    A full one stops a server for a tenth of a second, and under load one came every third second. Small ones
-    are rare, too: a batch makes thousands of objects, none of which is part of a cycle.
+    A full collection pauses a server for 0.1 seconds, and under load one ran every three seconds. The
+    threshold makes small collections rare: a batch creates thousands of objects without cycles.
     """
     await application.ready.wait()
     gc.freeze()
-    gc.set_threshold(_NEW_OBJECTS)
+    gc.set_threshold(_GC_THRESHOLD)
 
 
 def _error_of(task: asyncio.Task[None]) -> BaseException | None:
     if not task.done():
         return None
     if task.cancelled():
-        return RuntimeError(f"Something cancelled '{task.get_name()}' from within.")
+        return RuntimeError(f"'{task.get_name()}' cancelled itself.")
     return task.exception()
 
 
 def _end_soon(code: int) -> None:
-    """Leave the caller time to tell the error; threads left behind would keep the interpreter for ever."""
-    timer = threading.Timer(_LAST_WORDS, _end, [code])
+    """Exit after the caller has printed the error; abandoned threads would keep the process alive."""
+    timer = threading.Timer(_EXIT_DELAY, _end, [code])
     timer.daemon = True
     timer.start()
 

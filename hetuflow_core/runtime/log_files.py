@@ -1,7 +1,7 @@
-"""A program's own log in files that are rotated, where standard error goes nowhere useful.
+"""Rotated log files of a program, for hosts that do not store standard error.
 
-FOLDER/PROGRAM.log      what is written now
-FOLDER/PROGRAM.log.1    what was written before that, and so on; the oldest go
+FOLDER/PROGRAM.log      the current file
+FOLDER/PROGRAM.log.1    the previous file, and so on; the oldest file is deleted
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TextIO, cast
 from hetuflow_core.errors import DataDirectoryUnusable
 from hetuflow_core.runtime.config.log_section import LogSettings
 
-_FOR_US_AND_OUR_GROUP = 0o640
+_FILE_MODE = 0o640
 
 
 class RotatedLog(io.TextIOBase):
-    """A stream that begins a new file before a line would make the current one too large."""
+    """A stream that starts a new file before a line would make the current file too large."""
 
     def __init__(self, path: Path, *, most_bytes: int, most_files: int) -> None:
         self._path = path
@@ -49,7 +49,7 @@ class RotatedLog(io.TextIOBase):
         super().close()
 
     def _rotate(self) -> None:
-        """A file that cannot be moved goes on growing: losing lines would be worse."""
+        """Rotate the files; if that fails, the current file keeps growing, because losing lines is worse."""
         with suppress(OSError):
             for number in range(self._most_files - 1, 0, -1):
                 with suppress(FileNotFoundError):
@@ -64,11 +64,11 @@ class RotatedLog(io.TextIOBase):
 
     def _open(self) -> int:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        return os.open(self._path, flags, _FOR_US_AND_OUR_GROUP)
+        return os.open(self._path, flags, _FILE_MODE)
 
 
 def log_stream(settings: LogSettings, program: str) -> TextIO | None:
-    """Where this program's log goes; None is standard error."""
+    """Return the stream for this program's log; None means standard error."""
     if settings.folder is None:
         return None
     return _stream(settings.folder / f"{program}.log", settings.file_size, settings.files)
@@ -76,7 +76,7 @@ def log_stream(settings: LogSettings, program: str) -> TextIO | None:
 
 @cache
 def _stream(path: Path, most_bytes: int, most_files: int) -> TextIO:
-    """One for each file, however often logging is set up."""
+    """Return one stream per file, even if logging is configured repeatedly."""
     try:
         return cast("TextIO", RotatedLog(path, most_bytes=most_bytes, most_files=most_files))
     except OSError as error:
@@ -87,7 +87,7 @@ def _stream(path: Path, most_bytes: int, most_files: int) -> TextIO:
 
 
 def _locked(path: Path) -> int:
-    """Two programs would rotate each other's lines away."""
+    """Lock the log, because two processes would rotate each other's lines away."""
     lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

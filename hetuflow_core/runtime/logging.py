@@ -1,7 +1,7 @@
-"""One log for everything: structlog and the standard library's loggers end in the same renderer on stderr.
+"""Logging of a process: structlog and the standard library's loggers share one renderer on stderr.
 
-On a terminal lines are for people, elsewhere one JSON object a line. Every value passes the redaction
-on its way out, so that no credential reaches the log even where somebody logs a whole header or address.
+Lines are readable text on a terminal and JSON objects elsewhere. Every value is redacted, so that no
+credential reaches the log even if code logs a whole header or address.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hetuflow_core.runtime.terminal import coloured, is_terminal
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["auto", "console", "json"]
 
-# Every one of these narrates its own work at INFO; what they have to complain of still comes through.
+# These loggers are too verbose at INFO; their warnings still appear.
 _QUIET: Final = ("apscheduler", "httpcore", "httpx", "sqlalchemy", "uvicorn.access")
-# These bring handlers of their own, which would print every line twice.
+# These loggers install handlers, which would print every line twice.
 _OWN_HANDLERS: Final = ("uvicorn", "uvicorn.error", "uvicorn.access", "alembic", "apscheduler", "sqlalchemy")
 
 _request: ContextVar[Mapping[str, str]] = ContextVar("request", default={})  # noqa: B039 - never changed
@@ -37,7 +37,7 @@ def _merge_request(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     return {**_request.get(), **event}
 
 
-# One list for every call: a logger that has cached it sees what `structlog.testing.capture_logs` does to it.
+# One list for all calls: cached loggers see the changes that `structlog.testing.capture_logs` makes to it.
 _TO_STANDARD_LIBRARY: Final[list[Processor]] = [
     structlog.stdlib.filter_by_level,
     structlog.contextvars.merge_contextvars,
@@ -50,7 +50,7 @@ _TO_STANDARD_LIBRARY: Final[list[Processor]] = [
 def configure_logging(
     level: LogLevel = "info", log_format: LogFormat = "auto", stream: TextIO | None = None
 ) -> None:
-    """Send all logging to `stream` (stderr). A later call replaces an earlier one, for loggers in use too."""
+    """Send all logging to `stream` (stderr). A later call replaces an earlier one."""
     if level not in get_args(LogLevel):
         raise ConfigInvalid(f"Log level {level!r} is unknown: use {', '.join(get_args(LogLevel))}.")
     if log_format not in get_args(LogFormat):
@@ -59,7 +59,7 @@ def configure_logging(
     handler = LogHandler(target)
     handler.setFormatter(_formatter(log_format, target))
     _route_standard_library(handler, level)
-    # Level, renderer and stream live in the standard library's part, so that loggers may cache this one.
+    # Level, renderer and stream are set in the standard library, so that structlog loggers can be cached.
     structlog.configure(
         processors=_TO_STANDARD_LIBRARY,
         wrapper_class=structlog.stdlib.BoundLogger,
@@ -68,10 +68,10 @@ def configure_logging(
     )
 
 
-class bind_request:  # noqa: N801 - used as a verb: `with bind_request(…):`
-    """Put both ids on every line logged within the block, also by tasks started in it.
+class bind_request:  # noqa: N801 - used like a function: `with bind_request(…):`
+    """Add both ids to every line logged within the block, also by tasks started in it.
 
-    One variable for both: structlog's own, with one for each, take ten times as long, at every request.
+    One context variable for both: structlog uses one per id, which takes ten times as long per request.
     """
 
     __slots__ = ("_ids", "_token")
@@ -87,12 +87,12 @@ class bind_request:  # noqa: N801 - used as a verb: `with bind_request(…):`
 
 
 class LogHandler(logging.StreamHandler[TextIO]):
-    """Losing a log line is bad; a program that dies because nobody reads its log is worse."""
+    """Ignores write errors: losing a log line is better than ending the program."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the name is the standard library's
         error = type(sys.exc_info()[1]).__name__
-        line = {"event": "A log line could not be written.", "logger": record.name, "error": error}
-        with suppress(OSError, ValueError, AttributeError):  # broken, closed or absent: nobody is listening
+        line = {"event": "log line could not be written", "logger": record.name, "error": error}
+        with suppress(OSError, ValueError, AttributeError):  # the stream is broken, closed or absent
             self.stream.write(json.dumps(line) + "\n")
             self.stream.flush()
 
@@ -106,7 +106,7 @@ def _formatter(log_format: LogFormat, target: TextIO) -> logging.Formatter:
             colors=coloured(target), exception_formatter=structlog.dev.plain_traceback, sort_keys=False
         )
     else:
-        # Pure ASCII: whatever the stream's encoding is, the line stays JSON.
+        # ASCII only, so that the line is valid JSON in any stream encoding.
         renderer = structlog.processors.JSONRenderer(serializer=json.dumps, default=repr)
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.contextvars.merge_contextvars, _merge_request],
@@ -121,7 +121,7 @@ def _formatter(log_format: LogFormat, target: TextIO) -> logging.Formatter:
 
 
 def _add_origin(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """Time, level and logger from the record first, so that they lead the line."""
+    """Put time, level and logger of the record at the beginning of the line."""
     record: logging.LogRecord = event.pop("_record")
     event.pop("_from_structlog")
     time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")

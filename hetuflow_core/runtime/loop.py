@@ -1,14 +1,14 @@
-"""Background loops: one shell for all of them.
+"""Background loops.
 
-A loop is `run_once() -> count` and nothing else; the shell decides when to call it:
+The work of a loop is `run_once() -> count`; this module decides when to call it:
 
-    count > 0   there may be more: again at once
-    count = 0   nothing to do: again after `every`, jittered, or as soon as `wake()` is called; up to a
-                quarter earlier when another alarm rings then anyway, so that idle loops wake together
-    exception   logged and counted: again after a backoff that doubles up to `backoff_max`
+    count > 0   more work may exist: run again immediately
+    count = 0   idle: run again after `every`, jittered, or on `wake()`; up to a quarter earlier if
+                another alarm rings then, so that idle loops wake together
+    exception   logged and counted: run again after a backoff that doubles up to `backoff_max`
 
-A wake during a run means one more run directly after it; any number of wakes is one wake. A wake is a hint
-and does not cut a backoff short: a failing loop that is woken often would hammer what it waits for.
+A wake-up during a run causes one more run directly after it, no matter how many wake-ups arrive. A wake-up
+does not shorten a backoff: a failing loop with many wake-ups would overload the failing dependency.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.loop")
 _SHORTEST_SILENCE: Final = 30.0
 _LONGEST_RUN: Final = 300.0
 _CANCEL_GRACE: Final = 1.0
-# Less than half: what looks once a second must not ring along with what looks twice.
+# Less than half, so that a loop with a period of one second does not follow a loop of half a second.
 _LEEWAY: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class LoopStats:
-    """What health and metrics show of a loop; times are `Clock.monotonic()` seconds."""
+    """Statistics of a loop for health checks and metrics; times are `Clock.monotonic()` seconds."""
 
     name: str
     runs: int
@@ -61,9 +61,9 @@ class Loop:
         stop_timeout: float = 10.0,
         stuck_after: float | None = None,
     ) -> None:
-        """`every` may be changed later, which counts from the next pause on.
+        """`every` may be changed later; the change takes effect at the next pause.
 
-        `stuck_after`: how long one run may take before the loop counts as dead; long work sets its own.
+        `stuck_after` is how long one run may take before the loop counts as dead.
         """
         if every <= 0 or not 0 <= jitter < 1 or backoff_max <= 0:
             raise ValueError(f"Loop {name} needs every > 0, 0 <= jitter < 1 and backoff_max > 0.")
@@ -92,12 +92,12 @@ class Loop:
         self._woken = False
         self._due_at: float | None = None
         self._leeway = 0.0
-        # Left armed over pauses that a wake has cut short, which may be many a second.
+        # Stays set when a wake-up ends a pause early, which may happen many times per second.
         self._alarm: Alarm | None = None
         self._stopping = False
 
     async def start(self) -> None:
-        """Begin; the first run is at once."""
+        """Start the loop; the first run begins immediately."""
         if self._task is not None and not self._task.done():
             raise RuntimeError(f"Loop {self.name} is running already.")
         self._stopping = False
@@ -107,7 +107,7 @@ class Loop:
         self._task.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
-        """Let a run that is under way finish within `stop_timeout`, then cancel it."""
+        """Let the current run finish within `stop_timeout`, then cancel it."""
         task, self._stopping = self._task, True
         self._nudge.set()
         if task is None:
@@ -116,27 +116,27 @@ class Loop:
             await asyncio.wait({task}, timeout=self._stop_timeout)
         finally:
             if not task.done():
-                log.warning("A loop's run was cancelled.", loop=self.name, waited=self._stop_timeout)
+                log.warning("cancelled a run of the loop", loop=self.name, waited=self._stop_timeout)
                 task.cancel()
         await asyncio.wait({task}, timeout=_CANCEL_GRACE)
         if not task.done():
-            log.error("A loop ignores being cancelled and is left behind.", loop=self.name)
+            log.error("loop ignores its cancellation and is abandoned", loop=self.name)
 
     def wake(self) -> None:
-        """Run now, or once more after the run that is under way. Call it in the event loop's thread."""
+        """Run now, or once more after the current run. Call this in the event loop's thread."""
         self._woken = True
         self._nudge.set()
 
     def wake_threadsafe(self) -> None:
-        """As `wake()`, from any thread."""
+        """Call `wake()` from any thread."""
         if self._event_loop is not None:
-            with suppress(RuntimeError):  # the event loop is closed: there is nothing left to wake
+            with suppress(RuntimeError):  # the event loop is closed
                 self._event_loop.call_soon_threadsafe(self.wake)
 
     def alive(self, now: float | None = None) -> bool:
-        """Whether it still does its rounds at `now` (`Clock.monotonic()`: a machine that slept is not stuck).
+        """Whether the loop still runs regularly at `now` (`Clock.monotonic()`, which excludes suspend).
 
-        A run that fails is a round done: restarting the process would not mend what it waits for.
+        A failed run counts as a run: restarting the process would not repair a failing dependency.
         """
         if self._task is None or self._task.done():
             return False
@@ -177,18 +177,18 @@ class Loop:
             await self._pause(self._jittered(self.every), wakeable=True)
 
     async def _attempt(self) -> int | None:
-        """One supervised run: its count, or None when it failed."""
+        """Run once; return the count, or None if the run failed."""
         started = self.running_since = self._clock.monotonic()
         try:
             count = await self._run_once()
         except asyncio.CancelledError as error:
-            # Unless it was us, something inside the run was cancelled: a failure like any other.
+            # Unless this loop is being cancelled, code inside the run was cancelled: an ordinary failure.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             self._note_failure(error)
             return None
-        except Exception as error:  # noqa: BLE001  a loop outlives whatever its run raises
+        except Exception as error:  # noqa: BLE001  a loop survives any exception of its run
             self._note_failure(error)
             return None
         finally:
@@ -203,7 +203,7 @@ class Loop:
 
     async def _pause(self, delay: float, *, wakeable: bool) -> None:
         due_at = self._due_at = self._clock.boottime() + delay
-        # A backoff is waited out.
+        # A backoff has no leeway.
         self._leeway = delay * _LEEWAY if wakeable else 0.0
         if self._alarm is not None and self._alarm.deadline > due_at:
             self._forget_alarm()
@@ -220,7 +220,7 @@ class Loop:
         return self._due_at is not None and not self._stopping and not (wakeable and self._woken)
 
     def _on_alarm(self) -> None:
-        """Of this pause, or of an earlier one that was cut short."""
+        """Handle the alarm of this pause, or of an earlier pause that a wake-up ended."""
         rang_for = self._alarm.deadline if self._alarm is not None else 0.0
         self._alarm = None
         if self._due_at is None:
@@ -243,7 +243,7 @@ class Loop:
         self.failures += 1
         self.consecutive_failures += 1
         log.error(
-            "A loop's run failed and will be tried again.",
+            "run of the loop failed, retrying",
             loop=self.name,
             consecutive_failures=self.consecutive_failures,
             exc_info=error,
@@ -252,10 +252,10 @@ class Loop:
     def _note_end(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None or not self._stopping:
-            log.critical("A loop has died.", loop=self.name, exc_info=error)
+            log.critical("loop ended unexpectedly", loop=self.name, exc_info=error)
 
 
 def backoff_delay(consecutive_failures: int, first: float, longest: float) -> float:
-    """`first` doubled with every further failure, at most `longest`."""
-    doublings = min(max(consecutive_failures - 1, 0), 62)  # beyond that a float would overflow in the end
+    """Return `first`, doubled with every further failure, at most `longest`."""
+    doublings = min(max(consecutive_failures - 1, 0), 62)  # a float would overflow
     return min(longest, first * 2.0**doublings)

@@ -1,6 +1,6 @@
-"""Credentials out of whatever is shown: log lines and the sentences of errors.
+"""Remove credentials from log lines and error messages.
 
-Apart from logging, so that a command that only tells of an error need not load a logging library.
+Separate from logging, so that a command that only prints an error does not load a logging library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUSPECT: Final = re.compile(
     r"://|bearer|authorization|passw|passphrase|token|secret|api[_-]?key|cookie", re.IGNORECASE
 )
 _WORDS: Final = r"(?:password|passwd|passphrase|token|secret|api[_-]?key)s?"
-# Anybody may write what we log: no pattern here may take more than linear time, hence the bounds.
+# Logged text may be untrusted: every pattern must take linear time, therefore the bounds.
 _SECRETS_IN_TEXT: Final = (
     # scheme://user:password@host; up to the last @, because passwords with an @ in them do get pasted
     (re.compile(r"(://[^\s:/@]{0,256}):\S{1,2048}@"), rf"\1:{MASK}@"),
@@ -41,7 +41,7 @@ _SECRETS_IN_TEXT: Final = (
 
 
 def redact_text(text: str) -> str:
-    """`text` with passwords in addresses, bearer tokens and key=value secrets masked."""
+    """Mask passwords in addresses, bearer tokens and key=value secrets."""
     if len(text) > _LONGEST_TEXT:
         text = f"{text[:_LONGEST_TEXT]}… ({len(text) - _LONGEST_TEXT} characters more)"
     if _SUSPECT.search(text) is None:
@@ -52,7 +52,7 @@ def redact_text(text: str) -> str:
 
 
 def redact(key: str, value: Any, depth: int = 0) -> Any:
-    """`value` as it may be shown under `key`: secrets masked, bodies dropped, objects as redacted text."""
+    """Return `value` as it may be shown under `key`: secrets masked, bodies dropped, objects as text."""
     if value is None or isinstance(value, bool):
         return value
     if _SECRET_KEY.search(key) is not None:

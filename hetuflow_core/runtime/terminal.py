@@ -1,4 +1,4 @@
-"""Whether somebody is looking, and whether they want colour."""
+"""Whether a stream is a terminal, and whether to use colour."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def is_terminal(stream: TextIO) -> bool:
 
 
 def coloured(stream: TextIO) -> bool:
-    """By the conventions of no-color.org and force-color.org: an empty variable says nothing."""
+    """Follow the conventions of no-color.org and force-color.org: an empty variable counts as unset."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):

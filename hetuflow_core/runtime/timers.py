@@ -1,10 +1,10 @@
 """Alarms that wake loops and start work at its exact time: a heap of alarms over one job of APScheduler.
 
 APScheduler compares wall-clock times, and the wall clock steps. It reads the time as `datetime.now(zone)`, so
-it is given a zone in which it is always `Clock.boottime()`: a step of the wall clock changes nothing.
+this module passes a zone whose time is always `Clock.boottime()`: a step of the wall clock has no effect.
 
 Setting the time of a job costs more than most runs of a loop, so only the earliest alarm is set. The event
-loop's timers stand still while the machine is suspended. Therefore no wake-up is set further ahead than
+loop's timers stop while the machine is suspended. Therefore no wake-up is set further ahead than
 `longest_wait`; after a suspend, alarms ring at most that late.
 
 An alarm with leeway rings together with an alarm that rings shortly before it. Loops that pause for about as
@@ -29,7 +29,7 @@ from hetuflow_core.runtime.clock import Clock
 
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.timers")
 
-# Event loops may call back this much too early; less than this is on time.
+# Event loops may call back up to this early.
 _ON_TIME: Final = 0.001
 # This many cancelled alarms may remain in the heap before they are removed.
 _MOST_CANCELLED: Final = 64
@@ -59,7 +59,7 @@ class _BoottimeZone(tzinfo):
 
 
 class _Never(BaseTrigger):  # type: ignore[misc]  # APScheduler ships no types
-    """The trigger of a job whose next time is only ever set by hand."""
+    """The trigger of a job whose next time is always set explicitly."""
 
     def __init__(self, zone: tzinfo) -> None:
         self._never = datetime.max.replace(tzinfo=zone)

@@ -1,4 +1,4 @@
-"""What agents, the command line and the client trust when they connect by TLS, and what they show."""
+"""TLS settings of outgoing connections: trusted authorities and the client certificate."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from hetuflow_core.errors import ConfigInvalid
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """None: the authorities this host trusts, and no certificate of our own."""
+    """Defaults: the authorities that this host trusts, and no client certificate."""
 
     ca: Path | None = None
     cert: Path | None = None
     key: Path | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Certificates and names are always checked: there is no way to leave that out."""
+        """Create the TLS context; certificates and host names are always verified."""
         try:
             context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
         except (OSError, ssl.SSLError) as error:
-            raise ConfigInvalid(f"{self.ca} holds no certificates that can be trusted ({error}).") from error
+            raise ConfigInvalid(f"{self.ca} contains no valid CA certificates ({error}).") from error
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         if self.cert is not None:
             try:

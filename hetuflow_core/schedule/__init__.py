@@ -1,4 +1,4 @@
-"""Schedules: what they say (`ScheduleSpec`), when they fire (`occurrences`), what comes (`upcoming`)."""
+"""Schedules: their definition (`ScheduleSpec`), their instants (`occurrences`) and fires (`upcoming`)."""
 
 from hetuflow_core.schedule.blackouts import AnyBlackout, Blackout, DailyBlackout
 from hetuflow_core.schedule.clock_changes import Dst, Fold, Gap

@@ -1,4 +1,4 @@
-"""Two ways a schedule may go on, compared fire by fire: pure, for whoever plans to change one."""
+"""Compare the fires of a schedule before and after a change."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from itertools import groupby
 
 from hetuflow_core.schedule.upcoming import UpcomingFire
 
-# So many fires of each kind are named, the others counted.
+# Number of fires of each kind that are listed; the others are counted.
 NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Which fires come and go up to `until`; all others are the same."""
+    """Added and removed fires up to `until`; all other fires are equal."""
 
     added: int
     removed: int
@@ -32,21 +32,21 @@ class Compared:
 def compared(
     before: Iterable[UpcomingFire], after: Iterable[UpcomingFire], until: datetime, most: int
 ) -> Compared:
-    """Compare what came with what will come, in the order of time, looking at `most` fires at most.
+    """Compare two sequences of fires in the order of time; examine at most `most` fires.
 
-    Skipped ones count as looked at: a calendar may leave out nearly everything.
+    Skipped fires count as well, because a calendar may exclude nearly all fires.
     """
     added: list[datetime] = []
     removed: list[datetime] = []
     counts = [0, 0]
-    looked_at, reached = 0, until
-    both = merge(_side(before, new=False), _side(after, new=True), key=lambda one: one[0])
-    for fire_at, group in groupby(both, key=lambda one: one[0]):
+    examined, reached = 0, until
+    both = merge(_side(before, new=False), _side(after, new=True), key=lambda fire: fire[0])
+    for fire_at, group in groupby(both, key=lambda fire: fire[0]):
         sides = list(group)
         if fire_at > until:
             break
-        looked_at += len(sides)
-        if looked_at > most:
+        examined += len(sides)
+        if examined > most:
             reached = fire_at
             break
         fires = [new for _, new, fires in sides if fires]

@@ -1,4 +1,4 @@
-"""A delay of its own for each fire, the same whenever it is asked for."""
+"""A deterministic delay for each fire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BITS: Final = 64
 
 
 def jittered(schedule_id: UUID, fire_at: datetime, jitter: timedelta) -> datetime:
-    """When a fire may start: at least 0 and less than `jitter` after `fire_at`, in whole milliseconds."""
+    """Return when a fire may start: less than `jitter` after `fire_at`, in whole milliseconds."""
     width = jitter // _MILLISECOND
     if not width:
         return fire_at

@@ -1,9 +1,9 @@
-"""When a schedule fires: the instants it names, before calendars, blackouts and counts have their say.
+"""The instants of a schedule, before calendars, blackouts and counts are applied.
 
-Wall-clock times become instants stretch by stretch of constant offset. Fixed hours follow the `dst` of the
-schedule: what falls into a gap fires at the first instant after it (once, however many times fall into it) or
-not at all, and of a stretch of time that comes twice the first, the last or both passes count. Hours with a
-wildcard or a step follow elapsed time: both passes, and nothing for a gap.
+Wall-clock times are converted to instants for each period of constant offset. Fixed hours follow the `dst` of
+the schedule. Times in a gap fire once at the first instant after the gap, or not at all. Of repeated times
+the first, the last or both passes count. Hours with a wildcard or a step follow elapsed time: both passes
+count, and times in a gap do not fire.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _SECOND: Final = timedelta(seconds=1)
 _NOTHING: Final = timedelta(0)
-# A fifth Friday in February may be forty years away; what is further has been refused as impossible.
+# A fifth Friday in February may be forty years away; the parser rejects expressions that never match.
 _HORIZON_YEARS: Final = 48
-# Many schedules share few expressions and zones, and are asked for the same instants.
+# Many schedules share few expressions and zones, so chunks of instants are cached.
 _FIRST_CHUNK, _LATER_CHUNK = 4, 32
 _CHUNKS_KEPT: Final = 4096
-# How far is looked ahead for a chunk: nobody asks for many fires of a schedule that hardly ever has one.
+# The time range of one chunk; rare schedules need only few fires.
 _SPAN: Final = timedelta(days=400)
-# No clock is further from UTC, and no change of clocks moves it further.
+# Upper bound of any UTC offset and of any clock change.
 _ANY_OFFSET: Final = timedelta(days=2)
 
 
 def occurrences(spec: ScheduleSpec, after: datetime) -> Iterator[datetime]:
-    """All instants strictly after `after` and within `start_at` and `end_at`: in UTC, in order, lazily."""
+    """Yield all instants after `after` and within `start_at` and `end_at`, in UTC and in order."""
     for fire_at in unended_occurrences(spec, after):
         if spec.end_at is not None and fire_at > spec.end_at:
             return
@@ -46,7 +46,7 @@ def occurrences(spec: ScheduleSpec, after: datetime) -> Iterator[datetime]:
 
 
 def unended_occurrences(spec: ScheduleSpec, after: datetime) -> Iterator[datetime]:
-    """The same, going on beyond `end_at`."""
+    """Yield all instants after `after`, also beyond `end_at`."""
     if spec.start_at is not None:
         after = max(after, spec.start_at - timedelta.resolution)
     if spec.cron is not None:
@@ -69,12 +69,12 @@ def cron_occurrences(cron: str, timezone: str, dst: Dst, after: datetime) -> Ite
 def _chunk(
     cron: str, timezone: str, gap: Gap, fold: Fold, after: datetime, size: int
 ) -> tuple[datetime, ...]:
-    """At most so many of the next instants, and at least one if there is one within the horizon."""
+    """Return at most `size` of the next instants, and at least one if the horizon contains one."""
     expression, dst = parse_cron(cron), Dst(gap=gap, fold=fold)
     start = after.replace(tzinfo=None, microsecond=0) + _SECOND
     horizon = datetime(min(start.year + _HORIZON_YEARS, LAST_YEAR), 1, 1)  # noqa: DTZ001 (naive UTC)
     while start < horizon:
-        # Looking for days costs less than looking for changes of clocks: pass over the years without any.
+        # Searching days is cheaper than computing clock changes: skip years without a matching day.
         first_day = next(matching_days(expression, (start - _ANY_OFFSET).date(), horizon.date()), None)
         if first_day is None:
             break
@@ -89,19 +89,19 @@ def _chunk(
 def _instants(
     expression: CronExpression, timezone: str, dst: Dst, start: datetime, end: datetime
 ) -> Iterator[datetime]:
-    """Naive, in UTC, from `start` up to `end`, which is not part of it."""
+    """Yield naive UTC instants from `start` to `end`, exclusive."""
     fixed = not expression.follows_elapsed_time
     for stretch in stretches(timezone, start, end):
         offset = stretch.offset
         shifted = fixed and dst.gap is Gap.SHIFT and _falls_into_gap(expression, stretch.change)
         if shifted:
             yield stretch.start
-        unwanted = _unwanted_passes(timezone, stretch.start.year, dst.fold) if fixed else ()
+        excluded = _excluded_passes(timezone, stretch.start.year, dst.fold) if fixed else ()
         for wall in wall_times(expression, stretch.start + offset, stretch.end + offset):
             instant = wall - offset
             if shifted and instant == stretch.start:
                 continue
-            if not any(begin <= instant < finish for begin, finish in unwanted):
+            if not any(begin <= instant < finish for begin, finish in excluded):
                 yield instant
 
 
@@ -112,8 +112,8 @@ def _falls_into_gap(expression: CronExpression, change: ClockChange | None) -> b
 
 
 @lru_cache(maxsize=_CHUNKS_KEPT)
-def _unwanted_passes(timezone: str, year: int, fold: Fold) -> tuple[tuple[datetime, datetime], ...]:
-    """The passes of repeated time that do not count, also those that reach over an end of the year."""
+def _excluded_passes(timezone: str, year: int, fold: Fold) -> tuple[tuple[datetime, datetime], ...]:
+    """Return the passes of repeated time that do not count, including passes across the end of a year."""
     if fold is Fold.BOTH:
         return ()
     near = (

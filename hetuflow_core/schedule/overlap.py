@@ -1,18 +1,16 @@
-"""What becomes of the fires of one schedule that wait for each other, decided when they are due.
+"""Decide about fires of a schedule that does not allow overlap, when they are due.
 
-A fire of a schedule that does not allow overlap is held from the start. Shortly before it is due it is
-released if nothing of the schedule is under way, and counts as running from then on. Otherwise it is decided
-about at the moment it is due, by the policy:
+A fire of such a schedule is created as held. Shortly before it is due it is released if no other task of the
+schedule is unfinished; from then on it counts as running. Otherwise the policy decides when it is due:
 
-    skip            it is skipped
-    queue_one       it waits; one that waited already is skipped, so the newest waits
-    queue_all       it waits behind those that wait already
-    cancel_running  what is under way is cancelled, and it starts when that has ended; the newest takes the
-                    place of one that waited already
+    skip            the fire is skipped
+    queue_one       the fire waits; a fire that waited already is skipped
+    queue_all       the fire waits behind the fires that wait already
+    cancel_running  the running task is cancelled, and the fire starts when it has ended; a fire that
+                    waited already is skipped
 
-What waits, or is about to become due, is released when what was under way has ended. A fire whose time came
-while another was under way has overlapped it, also when nobody looked at that very moment: hence
-`ended_now`.
+When the running task ends, a fire that waits or is nearly due is released. A fire that became due while
+another task was running has overlapped it, even if no decision was made at that time: `ended_now`.
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ from uuid import UUID
 
 from hetuflow_core.schedule.spec import Overlap
 
-# So long before it is due a fire may be released, for agents to take it and start it on the dot.
+# A fire may be released this long before it is due, so that an agent can start it on time.
 AHEAD: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingFire:
-    """A held fire that is due, or soon will be."""
+    """A held fire that is due or nearly due."""
 
     id: UUID
     due_at: datetime
-    # It has been decided that it waits for what is under way.
+    # A decision was made that the fire waits for the running task.
     queued: bool
 
 
@@ -43,10 +41,10 @@ class WaitingFire:
 class OverlapDecision:
     release: tuple[UUID, ...] = ()
     skip: tuple[UUID, ...] = ()
-    # They wait for what is under way to end.
+    # These fires wait until the running task ends.
     queue: tuple[UUID, ...] = ()
     cancel_running: bool = False
-    # When to look again, unless something ends before.
+    # When to decide again, unless a task ends earlier.
     look_at: datetime | None = None
 
 
@@ -60,7 +58,7 @@ def decide(
 ) -> OverlapDecision:
     """Decide about waiting fires, given in the order (`due_at`, id).
 
-    `ended_now` says that something of the schedule has just ended: what became due before that overlapped it.
+    `ended_now`: a task of the schedule has just ended; fires that became due before overlapped it.
     """
     near = [fire for fire in waiting if fire.due_at <= now + AHEAD]
     if policy is Overlap.ALLOW:
@@ -68,34 +66,34 @@ def decide(
     due = [fire for fire in near if fire.due_at <= now]
     coming = [fire for fire in near if fire.due_at > now]
     if policy is Overlap.QUEUE_ALL:
-        return _in_turn(due, coming, busy=busy)
+        return _queue_all(due, coming, busy=busy)
     if policy is Overlap.SKIP:
-        return _or_never(due, coming, busy=busy, ended_now=ended_now)
-    return _newest(due, coming, busy=busy, ended_now=ended_now, cancels=policy is Overlap.CANCEL_RUNNING)
+        return _skip(due, coming, busy=busy, ended_now=ended_now)
+    return _keep_newest(due, coming, busy=busy, ended_now=ended_now, cancels=policy is Overlap.CANCEL_RUNNING)
 
 
-def _in_turn(due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool) -> OverlapDecision:
-    line = [*due, *coming]
-    released = [] if busy else line[:1]
+def _queue_all(due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool) -> OverlapDecision:
+    queue = [*due, *coming]
+    released = [] if busy else queue[:1]
     return OverlapDecision(
         release=_ids(released),
         queue=_ids(fire for fire in due if fire not in released and not fire.queued),
-        look_at=_next_look(coming, released),
+        look_at=_next_decision(coming, released),
     )
 
 
-def _or_never(
+def _skip(
     due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool, ended_now: bool
 ) -> OverlapDecision:
     if busy or ended_now:
         released = [] if busy else coming[:1]
-        return OverlapDecision(_ids(released), skip=_ids(due), look_at=_next_look(coming, released))
+        return OverlapDecision(_ids(released), skip=_ids(due), look_at=_next_decision(coming, released))
     released = [*due, *coming][:1]
     overlapped = [fire for fire in due if fire not in released]
-    return OverlapDecision(_ids(released), skip=_ids(overlapped), look_at=_next_look(coming, released))
+    return OverlapDecision(_ids(released), skip=_ids(overlapped), look_at=_next_decision(coming, released))
 
 
-def _newest(
+def _keep_newest(
     due: list[WaitingFire], coming: list[WaitingFire], *, busy: bool, ended_now: bool, cancels: bool
 ) -> OverlapDecision:
     if busy:
@@ -103,18 +101,18 @@ def _newest(
             skip=_ids(due[:-1]),
             queue=_ids(fire for fire in due[-1:] if not fire.queued),
             cancel_running=cancels and bool(due),
-            look_at=_next_look(coming, []),
+            look_at=_next_decision(coming, []),
         )
     if cancels or ended_now or any(fire.queued for fire in due):
         released = due[-1:] or coming[:1]
-        return OverlapDecision(_ids(released), skip=_ids(due[:-1]), look_at=_next_look(coming, released))
-    # Nobody looked for a while: the first would have started, and the newest be waiting for it.
+        return OverlapDecision(_ids(released), skip=_ids(due[:-1]), look_at=_next_decision(coming, released))
+    # The decision is late: on time, the first fire would have started and the newest would wait for it.
     released, overlapping = [*due, *coming][:1], due[1:]
     return OverlapDecision(
         _ids(released),
         skip=_ids(overlapping[:-1]),
         queue=_ids(overlapping[-1:]),
-        look_at=_next_look(coming, released),
+        look_at=_next_decision(coming, released),
     )
 
 
@@ -122,5 +120,5 @@ def _ids(fires: Iterable[WaitingFire]) -> tuple[UUID, ...]:
     return tuple(fire.id for fire in fires)
 
 
-def _next_look(coming: list[WaitingFire], released: list[WaitingFire]) -> datetime | None:
+def _next_decision(coming: list[WaitingFire], released: list[WaitingFire]) -> datetime | None:
     return min((fire.due_at for fire in coming if fire not in released), default=None)

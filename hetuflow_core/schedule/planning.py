@@ -1,12 +1,11 @@
-"""Which fires of a schedule are generated next, and how far it has come then: pure, whatever the clock says.
+"""Decide which fires of a schedule are generated next, and the progress of the schedule after them.
 
     cursor ──────── misfires ────────┬──── on time ────┬──── ahead ────┐
                                      now - grace       now             now + horizon
 
-Everything up to the cursor is settled. A fire that is more than the grace behind is a misfire, and the
-policy says which of them are made up for: none, the latest one, or the latest so many. What has been decided
-about misfires is remembered (`decided_until`), so that neither batches nor crashes in between change how
-many there are.
+All fires up to the cursor are done. A fire that is late by more than the grace period is a misfire. The
+policy decides which misfires are made up for: none, the latest, or the latest N. `decided_until` stores the
+decision, so that batches and crashes do not change the number of misfires that are made up for.
 """
 
 from __future__ import annotations
@@ -22,30 +21,30 @@ from hetuflow_core.schedule.misfires import Misfire, MisfirePolicy
 from hetuflow_core.schedule.spec import ScheduleSpec
 
 _MOMENT: Final = timedelta(microseconds=1)
-# Misfires are looked for from the latest backwards, in spans of this length and twice, four times … that.
+# Misfires are searched from the latest backwards, in spans of this length, then doubled each time.
 _FIRST_SPAN: Final = timedelta(minutes=10)
-# A calendar may leave out nearly everything; whoever looks for the rest looks at no more than so many fires.
-_MOST_LOOKED_AT: Final = 50_000
-_MOST_LOOKED_AHEAD: Final = 500
+# A calendar may exclude nearly all fires, so the search for the others is limited.
+_MOST_MISFIRES_EXAMINED: Final = 50_000
+_MOST_FIRES_EXAMINED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Fires:
     """The fires of a schedule."""
 
-    # Those strictly after an instant, in order.
+    # Fires strictly after an instant, in order.
     after: Callable[[datetime], Iterator[datetime]]
-    # Whether a calendar or a blackout leaves it out.
+    # Whether a calendar or a blackout excludes a fire.
     excluded: Callable[[datetime], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleProgress:
-    """How far a schedule has come."""
+    """The progress of a schedule."""
 
-    # Fires up to here are generated, or will never be.
+    # Fires up to here are generated or given up.
     cursor: datetime
-    # Misfires up to here have been decided about: those after the cursor are made up for.
+    # Misfires up to here are decided: misfires after the cursor are made up for.
     decided_until: datetime | None
     fired_count: int
 
@@ -54,9 +53,9 @@ class ScheduleProgress:
 class Planned:
     fires: tuple[datetime, ...]
     progress: ScheduleProgress
-    # No fire comes between the cursor and this; None when none comes at all.
+    # No fire between the cursor and this time; None if the schedule does not fire again.
     next_fire_at: datetime | None
-    # Misfires from here up to `missed_until` are given up; None when there are none.
+    # Misfires from here up to `missed_until` are given up; None without misfires.
     missed_from: datetime | None = None
     missed_until: datetime | None = None
 
@@ -70,9 +69,9 @@ def plan(
     horizon: timedelta,
     room: int,
 ) -> Planned:
-    """Return up to `room` fires until `now + horizon`, and how far the schedule has come with them."""
+    """Return up to `room` fires until `now + horizon`, and the progress after them."""
     if room < 1:
-        raise ValueError("a plan without room for one fire leads nowhere")
+        raise ValueError("a plan needs room for at least one fire")
     left = None if spec.max_count is None else max(0, spec.max_count - progress.fired_count)
     until, late_before = now + horizon, now - spec.misfire_grace
     start, fires, decided = progress.cursor, list[datetime](), progress.decided_until
@@ -96,10 +95,10 @@ def plan(
 
 
 def first_fire(spec: ScheduleSpec, source: Fires, cursor: datetime, fired: int) -> datetime | None:
-    """Return the first fire a schedule that has come so far has yet to generate."""
+    """Return the first fire after the cursor that is not generated yet."""
     if spec.max_count is not None and fired >= spec.max_count:
         return None
-    return _next_look(source, cursor)
+    return _next_fire(source, cursor)
 
 
 def _most_made_up_for(misfire: Misfire) -> int:
@@ -117,45 +116,45 @@ def _planned(
     pending = decided if decided is not None and decided > cursor else None
     progress = ScheduleProgress(cursor, pending, before.fired_count + len(fires))
     exhausted = left is not None and len(fires) >= left
-    return Planned(tuple(fires), progress, None if exhausted else _next_look(source, cursor))
+    return Planned(tuple(fires), progress, None if exhausted else _next_fire(source, cursor))
 
 
 def _kept_from(source: Fires, start: datetime, late_before: datetime, most: int) -> datetime:
-    """Return the earliest misfire that is made up for, or `late_before` when none is."""
+    """Return the earliest misfire that is made up for, or `late_before` if none is."""
     if most == 0:
         return late_before
     span = _FIRST_SPAN
     while True:
         beginning = max(start, late_before - span)
         latest: deque[datetime] = deque(maxlen=most)
-        looked_at = 0
+        examined = 0
         for fire in source.after(beginning):
             if fire >= late_before:
                 break
-            looked_at += 1
+            examined += 1
             if not source.excluded(fire):
                 latest.append(fire)
-        if len(latest) == most or beginning == start or looked_at > _MOST_LOOKED_AT:
+        if len(latest) == most or beginning == start or examined > _MOST_MISFIRES_EXAMINED:
             return latest[0] if latest else late_before
         span *= 2
 
 
 def _take(source: Fires, after: datetime, until: datetime, most: int) -> list[datetime]:
-    taken: list[datetime] = []
+    fires: list[datetime] = []
     if most > 0:
         for fire in source.after(after):
             if fire > until:
                 break
             if not source.excluded(fire):
-                taken.append(fire)
-                if len(taken) == most:
+                fires.append(fire)
+                if len(fires) == most:
                     break
-    return taken
+    return fires
 
 
-def _next_look(source: Fires, after: datetime) -> datetime | None:
+def _next_fire(source: Fires, after: datetime) -> datetime | None:
     fire = None
-    for fire in islice(source.after(after), _MOST_LOOKED_AHEAD):
+    for fire in islice(source.after(after), _MOST_FIRES_EXAMINED):
         if not source.excluded(fire):
             break
     return fire

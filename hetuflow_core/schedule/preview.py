@@ -1,4 +1,4 @@
-"""What comes of a schedule, for people: so many fires, and between them what is skipped and why."""
+"""Preview of a schedule: the next fires, and the skipped fires between them with their reasons."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Final
 
 from hetuflow_core.schedule.upcoming import Skip, UpcomingFire
 
-# A calendar may leave out nearly everything; nobody waits for a look at more fires than these.
-MOST_LOOKED_AT: Final = 20_000
+# A calendar may exclude nearly all fires, so the search is limited.
+MOST_EXAMINED: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Previewed:
-    """A fire, or a run of fires that are all skipped for the same reason."""
+    """A fire, or consecutive fires that are skipped for the same reason."""
 
     fire_at: datetime
     due_at: datetime
@@ -25,17 +25,17 @@ class Previewed:
 
 
 def preview(
-    comings: Iterable[UpcomingFire], count: int, most_looked_at: int = MOST_LOOKED_AT
+    comings: Iterable[UpcomingFire], count: int, most_examined: int = MOST_EXAMINED
 ) -> list[Previewed]:
-    """The next `count` fires that are not skipped, or as many as there are among those looked at."""
-    found: list[Previewed] = []
+    """Return the next `count` fires that are not skipped, or fewer if the search limit is reached."""
+    previewed: list[Previewed] = []
     fires = 0
-    for looked_at, coming in enumerate(comings, start=1):
-        if coming.skip is not None and found and found[-1].skip == coming.skip:
-            found[-1] = replace(found[-1], last_fire_at=coming.fire_at, times=found[-1].times + 1)
+    for examined, coming in enumerate(comings, start=1):
+        if coming.skip is not None and previewed and (last := previewed[-1]).skip == coming.skip:
+            previewed[-1] = replace(last, last_fire_at=coming.fire_at, times=last.times + 1)
         else:
-            found.append(Previewed(coming.fire_at, coming.due_at, coming.fire_at, 1, coming.skip))
+            previewed.append(Previewed(coming.fire_at, coming.due_at, coming.fire_at, 1, coming.skip))
         fires += coming.skip is None
-        if fires == count or looked_at == most_looked_at:
+        if fires == count or examined == most_examined:
             break
-    return found
+    return previewed

@@ -55,7 +55,7 @@ _ONLY_CRON: Final = "only cron follows wall clocks: remove dst, or use cron."
 
 
 class Overlap(StrEnum):
-    """What a fire that is due does while an earlier one of its schedule has not ended."""
+    """How to handle a due fire while an earlier fire of the schedule has not ended."""
 
     ALLOW = "allow"
     SKIP = "skip"
@@ -70,7 +70,7 @@ def _refuse_both(use: CalendarUse, at: Section) -> None:
 
 
 class CalendarUse(msgspec.Struct, frozen=True, kw_only=True):
-    """Names of calendars: never on a day of `exclude`; if `include` has any, only on a day of one of them."""
+    """Names of calendars: never fire on days of `exclude`; with `include`, only fire on days of those."""
 
     RULES: ClassVar = (Check(_refuse_both),)
 
@@ -85,16 +85,16 @@ class CalendarUse(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AfterEnd(StrEnum):
-    """Which ends of a job let what follows it fire."""
+    """Which outcomes of a job fire the schedules that follow it."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
-    # However it ended, also when it was skipped or cancelled.
+    # Any outcome, including skipped and cancelled.
     DONE = "done"
 
 
 class AfterSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """Fires once for each end of a task of any of these jobs; nodes of flows are no such tasks."""
+    """Fires once for each finished task of any of these jobs, except tasks of flow nodes."""
 
     after: Annotated[
         tuple[str, ...],
@@ -247,5 +247,5 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> bool:
-        """Whether it fires at instants: only then is there a cursor, and something to generate."""
+        """Whether the schedule fires at instants; only then it has a cursor."""
         return self.kind in {ScheduleKind.CRON, ScheduleKind.TIME}

@@ -1,4 +1,4 @@
-"""What comes of a schedule: its fires, when each may start, and why some of them are left out."""
+"""Upcoming fires of a schedule: when each may start, and why some are skipped."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Skip:
 
     @property
     def final(self) -> bool:
-        """Nothing after it fires either."""
+        """Whether all later fires are skipped too."""
         return self.code in {SkipCode.END_AT, SkipCode.MAX_COUNT}
 
 
 @dataclass(frozen=True, slots=True)
 class UpcomingFire:
-    """One fire: `fire_at` is the instant it is for, `due_at` when it may start, unless it is skipped."""
+    """A fire: `fire_at` is the scheduled instant, `due_at` is when it may start, unless it is skipped."""
 
     fire_at: datetime
     due_at: datetime
@@ -54,10 +54,10 @@ def upcoming(
     *,
     fired: int = 0,
 ) -> Iterator[UpcomingFire]:
-    """What comes strictly after `after`, skipped fires with their reason included.
+    """Yield fires strictly after `after`, including skipped fires with their reason.
 
-    `fired` is how many tasks the schedule has made so far. The first fire that `end_at` or `max_count` leaves
-    out is told, and is the last.
+    `fired` is the number of tasks that the schedule has created. The first fire excluded by `end_at` or
+    `max_count` is the last one yielded.
     """
     for fire_at in unended_occurrences(spec, after):
         due_at = jittered(schedule_id, fire_at, spec.jitter)
@@ -70,7 +70,7 @@ def upcoming(
 
 
 def skip_reason(spec: ScheduleSpec, calendars: Mapping[str, DaySet], fire_at: datetime) -> Skip | None:
-    """Why this instant is left out by calendars or blackouts; None if it is not."""
+    """Return why calendars or blackouts skip this instant; None if they do not."""
     if not spec.blackout and not spec.calendar.names:
         return None
     local = fire_at.astimezone(zone(spec.timezone))
@@ -92,12 +92,12 @@ def _used_up(spec: ScheduleSpec, fired: int) -> Skip | None:
 def _calendar_skip(spec: ScheduleSpec, calendars: Mapping[str, DaySet], day: date) -> Skip | None:
     for name in spec.calendar.names:
         if name not in calendars:
-            # Work on a day that may be excluded does more harm than work that is late and says why.
-            return Skip(SkipCode.CALENDAR, f"there is no calendar {name}")
+            # Running on a day that may be excluded is worse than not running.
+            return Skip(SkipCode.CALENDAR, f"the calendar {name} does not exist")
     for name in spec.calendar.exclude:
         if (why := calendars[name].why(day)) is not None:
-            called = "" if why == str(day) else f" ({why})"
-            return Skip(SkipCode.CALENDAR, f"{day}{called} is excluded by the calendar {name}")
+            label = "" if why == str(day) else f" ({why})"
+            return Skip(SkipCode.CALENDAR, f"{day}{label} is excluded by the calendar {name}")
     include = spec.calendar.include
     if include and all(calendars[name].why(day) is None for name in include):
         return Skip(SkipCode.CALENDAR, f"{day} is in none of the included calendars {', '.join(include)}")

@@ -1,7 +1,7 @@
-"""The wall-clock times a cron expression names, in order and without any zone.
+"""The wall-clock times of a cron expression, in order and without a zone.
 
-Days are found a month at a time, so a sparse expression costs a look at a few hundred months at worst; the
-times of a day are the same every day.
+Days are computed per month, so a rare expression examines a few hundred months at worst. The times of a day
+are the same every day.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MONTHS_KEPT: Final = 16_384
 
 
 def wall_times(expression: CronExpression, start: datetime, end: datetime) -> Iterator[datetime]:
-    """Naive times from `start`, a whole second, up to `end`, which is not part of it."""
+    """Yield naive times from `start`, a whole second, to `end`, exclusive."""
     for day in matching_days(expression, start.date(), end.date()):
         for moment in _times_on(expression, day, start.time() if day == start.date() else time.min):
             if moment >= end:
@@ -48,12 +48,12 @@ def days_of_month(expression: CronExpression, year: int, month: int) -> tuple[in
     days, weekdays = expression.days, expression.weekdays
     if days is None and weekdays is None:
         return tuple(range(1, length + 1))
-    found: set[int] = set()
+    matching: set[int] = set()
     if days is not None:
-        found |= _by_number(days, weekday_of_first, length)
+        matching |= _by_number(days, weekday_of_first, length)
     if weekdays is not None:
-        found |= _by_weekday(weekdays, weekday_of_first, length)
-    return tuple(sorted(found))
+        matching |= _by_weekday(weekdays, weekday_of_first, length)
+    return tuple(sorted(matching))
 
 
 def _by_number(days: MonthDays, weekday_of_first: int, length: int) -> set[int]:
@@ -67,7 +67,7 @@ def _by_number(days: MonthDays, weekday_of_first: int, length: int) -> set[int]:
 
 
 def _working_day(day: int, weekday_of_first: int, length: int) -> int:
-    """The day of Monday to Friday that is nearest, without leaving the month."""
+    """Return the nearest day from Monday to Friday within the month."""
     weekday = (weekday_of_first + day - 1) % _DAYS_PER_WEEK
     if weekday == _SATURDAY:
         return day - 1 if day > 1 else day + 2
@@ -80,14 +80,14 @@ def _by_weekday(weekdays: Weekdays, weekday_of_first: int, length: int) -> set[i
     def all_of(weekday: int) -> range:
         return range(1 + (weekday - weekday_of_first) % _DAYS_PER_WEEK, length + 1, _DAYS_PER_WEEK)
 
-    found = {day for weekday in weekdays.plain for day in all_of(weekday)}
+    matching = {day for weekday in weekdays.plain for day in all_of(weekday)}
     for weekday, which in weekdays.nth:
-        these = all_of(weekday)
+        candidates = all_of(weekday)
         if which == LAST:
-            found.add(these[-1])
-        elif which <= len(these):
-            found.add(these[which - 1])
-    return found
+            matching.add(candidates[-1])
+        elif which <= len(candidates):
+            matching.add(candidates[which - 1])
+    return matching
 
 
 def _times_on(expression: CronExpression, day: date, begin: time) -> Iterator[datetime]:

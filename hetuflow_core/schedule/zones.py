@@ -1,7 +1,7 @@
-"""Time zones: finding them by name, and the changes of their clocks.
+"""Time zones by name, and their clock changes.
 
-`zoneinfo` maps single instants and tells nobody where its clocks change, so the changes of a year are looked
-for once and kept. Instants here are naive and in UTC: they are computed with by the million.
+`zoneinfo` only maps single instants, so the clock changes of a year are searched once and cached. Instants
+are naive UTC, because naive arithmetic is faster.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 from hetuflow_core.errors import Invalid
 
 LAST_YEAR: Final = 9900
-"""No schedule is followed beyond it: the calendar of `datetime` ends soon after."""
+"""Schedules end here, because the range of `datetime` ends soon after."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_+-]{1,64}(/[A-Za-z0-9_+-]{1,64}){0,3}")
-# These mean something else on every host, or nothing.
+# The meaning of these names depends on the host, or they are not zones.
 _NO_ZONES: Final = frozenset(
     {"localtime", "posixrules", "Factory", "leapseconds", "tzdata", "zone", "iso3166"}
 )
@@ -30,13 +30,13 @@ _SHOWN: Final = 64
 _YEARS_KEPT: Final = 4096
 _ZONES_KEPT: Final = 1024
 # Clocks do not change twice within a day.
-_LOOK_EVERY: Final = timedelta(days=1)
+_SEARCH_STEP: Final = timedelta(days=1)
 _SECOND: Final = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class ClockChange:
-    """At that instant clocks go from one offset to another: forward leaves a gap, back repeats a stretch."""
+    """A change of the UTC offset: a larger offset leaves a gap, a smaller offset repeats a period."""
 
     at: datetime
     before: timedelta
@@ -45,7 +45,7 @@ class ClockChange:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Time without a change: local time is UTC plus the offset. `change` is the one it begins with."""
+    """A period of constant offset. `change` is the clock change at its start."""
 
     start: datetime
     end: datetime
@@ -55,19 +55,19 @@ class Stretch:
 
 @lru_cache(maxsize=_ZONES_KEPT)
 def zone(name: str) -> ZoneInfo:
-    """Raise `Invalid` with a suggestion unless there is a zone of that name."""
-    found = _found(name)
-    if found is not None:
-        return found
+    """Return the zone; raise `Invalid` with a suggestion if the name is unknown."""
+    known = _lookup(name)
+    if known is not None:
+        return known
     if _OFFSET.fullmatch(name):
-        raise Invalid(f'"{name}" is an offset and no time zone: name a place such as Europe/Berlin.')
+        raise Invalid(f'"{name}" is an offset, not a time zone: write a name such as Europe/Berlin.')
     close = _close_name(name)
     hint = f'did you mean "{close}"?' if close else "write a name such as Europe/Berlin or UTC."
     raise Invalid(f'"{name[:_SHOWN]}" is not a known time zone: {hint}')
 
 
 def stretches(name: str, start: datetime, end: datetime) -> Iterator[Stretch]:
-    """From `start` up to `end`; years are cut from each other, so that little is looked at ahead."""
+    """Yield the periods from `start` to `end`; split by year, so that few clock changes are computed."""
     while start < end:
         year_end = min(datetime(start.year + 1, 1, 1), end)  # noqa: DTZ001 (naive UTC, see above)
         change = None
@@ -84,20 +84,20 @@ def stretches(name: str, start: datetime, end: datetime) -> Iterator[Stretch]:
 
 @lru_cache(maxsize=_YEARS_KEPT)
 def changes(name: str, year: int) -> tuple[ClockChange, ...]:
-    """The changes of a year, which begins and ends in UTC."""
-    found = []
+    """Return the clock changes of a UTC year."""
+    clock_changes = []
     at, end = datetime(year, 1, 1), datetime(year + 1, 1, 1)  # noqa: DTZ001
-    # A change at the very first instant of the year belongs to it.
+    # A change at the first instant of the year belongs to that year.
     before = offset_at(name, at - _SECOND)
     at -= _SECOND
     while at < end - _SECOND:
-        later = min(at + _LOOK_EVERY, end - _SECOND)
+        later = min(at + _SEARCH_STEP, end - _SECOND)
         after = offset_at(name, later)
         if after != before:
-            found.append(ClockChange(_first_with(name, after, at, later), before, after))
+            clock_changes.append(ClockChange(_first_with(name, after, at, later), before, after))
             before = after
         at = later
-    return tuple(found)
+    return tuple(clock_changes)
 
 
 def offset_at(name: str, instant: datetime) -> timedelta:
@@ -105,7 +105,7 @@ def offset_at(name: str, instant: datetime) -> timedelta:
     return offset if offset is not None else timedelta(0)
 
 
-def _found(name: str) -> ZoneInfo | None:
+def _lookup(name: str) -> ZoneInfo | None:
     if not _NAME.fullmatch(name) or name in _NO_ZONES:
         return None
     try:
@@ -115,7 +115,7 @@ def _found(name: str) -> ZoneInfo | None:
 
 
 def _first_with(name: str, offset: timedelta, low: datetime, high: datetime) -> datetime:
-    """The first whole second after `low`, and `high` at the latest, that has the offset."""
+    """Return the first whole second after `low`, at most `high`, that has the offset."""
     while high - low > _SECOND:
         middle = low + (high - low) // _SECOND // 2 * _SECOND
         if offset_at(name, middle) == offset:

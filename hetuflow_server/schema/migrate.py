@@ -71,7 +71,7 @@ def run_in_environment(context: Any) -> None:
         else:
             _migrate(environment, url)
     except HetuflowError as error:
-        raise CommandError(" ".join([str(error), *map(str, error.faults)])) from error
+        raise CommandError(" ".join([error.message, *map(str, error.faults)])) from error
 
 
 def _config(url: str) -> Config:

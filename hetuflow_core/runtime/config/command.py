@@ -1,4 +1,4 @@
-"""The commands `config check|show|write`, the same for every program with settings."""
+"""The commands `config check|show|write`, shared by all programs with settings."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def config_commands(
     host_note: Callable[[], str | None] = lambda: None,
     facts: Callable[[], Sequence[str]] = tuple,
 ) -> click.Group:
-    """The `config` group for the program that reads `settings_type`.
+    """Create the `config` group of a program that reads `settings_type`.
 
-    `host_note` says what of this host would be in its way although the configuration is right, `facts` what
-    follows from it.
+    `host_note` returns a problem of the host that a valid configuration does not solve; `facts` returns lines
+    about the effects of the configuration.
     """
 
     @click.group("config")
@@ -53,7 +53,7 @@ def config_commands(
     @config_option
     @with_example("check --config /etc/hetuflow/app.toml")
     def check(config_path: Path | None) -> None:
-        """List everything that is wrong with the configuration."""
+        """List all faults of the configuration."""
         click.echo(validity(load(settings_type, config_path=config_path)), nl=False)
         for fact in facts():
             click.echo(fact)
@@ -65,24 +65,24 @@ def config_commands(
     @click.option("-o", "--output", type=click.Choice(["toml", "json"]), default="toml", show_default=True)
     @with_example("show -o json")
     def show(config_path: Path | None, output: Literal["toml", "json"]) -> None:
-        """Print the values in effect and where each comes from; secrets are masked."""
+        """Print the effective values and their origins; secrets are masked."""
         loaded = load(settings_type, config_path=config_path)
         click.echo(effective_json(loaded) if output == "json" else effective_toml(loaded), nl=False)
 
     @group.command("write")
     @click.argument("path", type=click.Path(path_type=Path), default=Path("app.toml"))
-    @click.option("--force", is_flag=True, help="Replace the file if there is one.")
+    @click.option("--force", is_flag=True, help="Replace an existing file.")
     @with_example("write app.toml")
     def write(path: Path, force: bool) -> None:
-        """Write a file with every key and its default, to start from; PATH is app.toml if not given."""
+        """Write a template with every key and its default to PATH (default: app.toml)."""
         write_private(path, template([settings_type]), force=force)
-        click.echo(f"{path} is written: set what is marked as required and run `config check`")
+        click.echo(f"wrote {path}: set the required keys and run `config check`")
 
     return group
 
 
 def write_private(path: Path, text: str, *, force: bool) -> None:
-    """Write `text` for the owner's eyes only, since secrets will be added to it; whole or not at all."""
+    """Write a file that only the owner can read, because users add secrets to it; atomic with `force`."""
     target = path.parent / f".{path.name}.{os.getpid()}" if force else path
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -97,4 +97,4 @@ def write_private(path: Path, text: str, *, force: bool) -> None:
     except FileExistsError:
         raise Conflict(f"{path} exists already: give another path, or --force to replace it.") from None
     except OSError as error:
-        raise HostBlocked(f"{path} cannot be written ({error.strerror}): give a path that can be.") from None
+        raise HostBlocked(f"{path} cannot be written ({error.strerror}): give a writable path.") from None

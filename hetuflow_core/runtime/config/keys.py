@@ -1,4 +1,4 @@
-"""How settings are declared: sections are frozen dataclasses, every key says in its annotation what it means.
+"""Declaration of settings: sections are frozen dataclasses, and each key is described in its annotation.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class HttpSettings(Section):
@@ -6,7 +6,7 @@
 
         port: Annotated[int, Key("TCP port.", least=0, most=65535)] = 8600
 
-The loader, the template, the reference page and `config show` all read these declarations and nothing else.
+The loader, the template, the reference page and `config show` use only these declarations.
 A key without a default and without `derived` is required. A key of type `SecretText` is never shown.
 """
 
@@ -28,7 +28,7 @@ MASK = "********"
 
 
 class SecretText:
-    """Text that must not be seen: printing, formatting or logging it gives a mask; `reveal()` gives it."""
+    """Secret text: printing, formatting or logging shows a mask; `reveal()` returns the text."""
 
     __slots__ = ("_text",)
 
@@ -56,7 +56,7 @@ class SecretText:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What defaults may depend on about the machine; an argument, so that tests choose it."""
+    """Properties of the machine that defaults may depend on; an argument, so that tests can choose them."""
 
     name: str
     cpus: int
@@ -65,7 +65,7 @@ class HostFacts:
 
     @classmethod
     def here(cls, env: Mapping[str, str]) -> HostFacts:
-        # The affinity, not the machine's count: in a container with a cpuset only those can be used.
+        # A container with a cpuset can use only the CPUs of its affinity mask.
         cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         home = env.get("HOME")
         return cls(
@@ -78,9 +78,9 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A default worked out while loading, from the keys above it in its section and from the host."""
+    """A default computed while loading, from the preceding keys of its section and from the host."""
 
-    text: str  # for people: "a quarter of ttl"
+    text: str  # description for users: "a quarter of ttl"
     of: Callable[[Mapping[str, Any], HostFacts], Any]
 
 
@@ -89,40 +89,40 @@ Bound: TypeAlias = int | timedelta
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a key means and which values it accepts; stands in the key's `Annotated`."""
+    """Description and accepted values of a key; part of its `Annotated` type."""
 
     doc: str
     least: Bound | None = None
     most: Bound | None = None
     min_length: int = 0
-    # Says what is wrong with a value of the right type, or None. Its message must not repeat a secret.
+    # Returns the fault of a value of the right type, or None. The message must not contain a secret.
     rule: Callable[[Any], str | None] | None = None
     derived: Derived | None = None
     example: Any = None  # for keys that have no fixed default
 
 
 class Section:
-    """One `[section]` of the configuration; its docstring introduces it to users."""
+    """A `[section]` of the configuration; its docstring is its description for users."""
 
     __slots__ = ()
 
     def check(self) -> Iterable[Fault]:
-        """Rules between keys. `field` of each fault is the key's name; the loader adds where it was set."""
+        """Check rules between keys. `field` of each fault is the key's name; the loader adds its location."""
         return ()
 
 
 class Settings:
-    """All sections one program reads, each a field that bears the section's name."""
+    """All sections that a program reads, one field per section."""
 
     __slots__ = ()
 
-    # Sections of other programs that may stand in the same file, with the program that checks them.
+    # Sections of other programs that may be in the same file, with the program that checks them.
     foreign_sections: ClassVar[Mapping[str, str]] = {}
 
 
 class KeyKind(enum.Enum):
     TEXT = "text"
-    SECRET = "secret text"  # noqa: S105 - the name of a kind, no password
+    SECRET = "secret text"  # noqa: S105 - the name of a kind, not a password
     INTEGER = "whole number"
     BOOLEAN = "true or false"
     DURATION = "duration"
@@ -146,7 +146,7 @@ _KINDS: dict[object, KeyKind] = {
 
 @dataclass(frozen=True, slots=True)
 class KeySpec:
-    """A declared key, as read from its dataclass field."""
+    """A declared key, from its dataclass field."""
 
     section: str
     name: str

@@ -1,7 +1,7 @@
-"""Loads settings: defaults, then `app.toml`, then `HETUFLOW_SECTION__KEY`, then `HETUFLOW_SECTION__KEY_FILE`.
+"""Load settings: defaults, then `app.toml`, then `HETUFLOW_SECTION__KEY`, then `HETUFLOW_SECTION__KEY_FILE`.
 
-All faults are found before any is reported, each with the place it was set at. Sections are declared with
-`Section`, `Settings` and `Key` (see `keys.py`); environment and paths are arguments.
+All faults are reported together, each with the location of the value. Sections are declared with `Section`,
+`Settings` and `Key` (see `keys.py`); environment and paths are arguments.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[S]):
-    """Settings together with where they came from."""
+    """Settings and their origins."""
 
     settings: S
     file: Path | None
     origins: Mapping[str, str]  # key path → "default", "FILE:LINE" or a variable's name
-    skipped: tuple[str, ...]  # foreign sections that were met
+    skipped: tuple[str, ...]  # sections of other programs
 
 
 def load_settings(
@@ -77,7 +77,7 @@ def load_settings(
     cwd: Path | None = None,
     host: HostFacts | None = None,
 ) -> S:
-    """The settings, or ConfigInvalid with every fault; `env` and `cwd` are the process's own if not given."""
+    """Return the settings or raise ConfigInvalid with all faults; defaults are taken from the process."""
     return load(settings_type, config_path=config_path, env=env, cwd=cwd, host=host).settings
 
 
@@ -102,18 +102,18 @@ def load(
     given = list(given_in_file(file, sections, foreign, faults)) if file is not None else []
     given += given_in_environment(env, cwd, sections, foreign, faults)
 
-    intake = _Intake(
+    builder = _SectionBuilder(
         given, Place(cwd, host.home), host, faults, file_unread=path is not None and file is None
     )
-    built = {section.name: intake.build(section) for section in sections}
+    built = {section.name: builder.build(section) for section in sections}
     if faults:
         raise ConfigInvalid(_summary(path, len(faults)), faults=faults)
-    skipped = tuple(name for name in foreign if _is_met(name, file, env))
-    return Loaded(settings_type(**built), path, intake.origins, skipped)
+    skipped = tuple(name for name in foreign if _is_present(name, file, env))
+    return Loaded(settings_type(**built), path, builder.origins, skipped)
 
 
 def without_secrets(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Section → key → value as JSON holds it, every secret masked."""
+    """Return section → key → JSON value, with masked secrets."""
     return {
         section.name: {
             spec.name: plain(getattr(getattr(settings, section.name), spec.name)) for spec in section.keys
@@ -122,8 +122,8 @@ def without_secrets(settings: Settings) -> dict[str, dict[str, Any]]:
     }
 
 
-class _Intake:
-    """Turns what was given into sections, noting faults and origins on the way."""
+class _SectionBuilder:
+    """Builds sections from given values; collects faults and origins."""
 
     def __init__(
         self,
@@ -135,8 +135,8 @@ class _Intake:
         file_unread: bool,
     ) -> None:
         self._given: dict[str, list[GivenSetting]] = defaultdict(list)
-        for one in given:
-            self._given[one.spec.path].append(one)
+        for setting in given:
+            self._given[setting.spec.path].append(setting)
         self._place = place
         self._host = host
         self._faults = faults
@@ -159,17 +159,17 @@ class _Intake:
         return built
 
     def _value(self, spec: KeySpec, above: Mapping[str, Any] | None) -> Iterator[Any]:
-        """The value of a key, or nothing if it has none that holds; a fault says why.
+        """Yield the value of a key; nothing, and a fault, if the key has no valid value.
 
-        `above` has the values a default may follow from, None if one of them is at fault.
+        `above` are the values from which a default may be derived, None if one of them is invalid.
         """
         given = self._given[spec.path]
         if given:
-            # Values that a stronger source overrides are looked at too: a fault there is still a fault.
-            taken = [value for one in given for value in self._accepted(one)]
+            # Values that another source overrides are checked too.
+            accepted = [value for setting in given for value in self._accepted(setting)]
             self.origins[spec.path] = given[-1].origin
             self._where[spec.path] = given[-1].where
-            yield from taken[-1:] if len(taken) == len(given) else ()
+            yield from accepted[-1:] if len(accepted) == len(given) else ()
             return
         self.origins[spec.path] = DEFAULT
         if spec.key.derived is not None:
@@ -178,30 +178,31 @@ class _Intake:
         elif not spec.required:
             yield copy(spec.default)
         elif not self._file_unread:
-            # With the file unread, a missing key most likely stands in it.
+            # If the file is unreadable, the missing key is probably in it.
             message = f"is required: set it under [{spec.section}] in app.toml, or set {spec.env}"
             self._faults.append(Fault(spec.path, message + (f" or {spec.env}_FILE" if spec.secret else "")))
 
-    def _accepted(self, one: GivenSetting) -> Iterator[Any]:
+    def _accepted(self, setting: GivenSetting) -> Iterator[Any]:
         try:
-            value = accept(one.spec, one.raw, self._place)
+            value = accept(setting.spec, setting.raw, self._place)
         except Invalid as error:
-            self._faults.append(Fault(one.where, refusal(error, one.raw, showable=one.showable)))
+            message = refusal(error, setting.raw, showable=setting.showable)
+            self._faults.append(Fault(setting.where, message))
             return
-        broken = rule_fault(one.spec, value)
-        if broken is None:
+        fault = rule_fault(setting.spec, value)
+        if fault is None:
             yield value
         else:
-            self._faults.append(Fault(one.where, broken))
+            self._faults.append(Fault(setting.where, fault))
 
     def _derived(self, spec: KeySpec, derived: Derived, above: Mapping[str, Any]) -> Iterator[Any]:
         value = derived.of(above, self._host)
-        broken = _limits_fault(spec, value) or rule_fault(spec, value)
-        if broken is None:
+        fault = _limits_fault(spec, value) or rule_fault(spec, value)
+        if fault is None:
             yield value
         else:
             self._faults.append(
-                Fault(spec.path, f"{broken}, and its default {shown(plain(value))} is not: set it")
+                Fault(spec.path, f"{fault}, but its default is {shown(plain(value))}: set it")
             )
 
 
@@ -215,9 +216,9 @@ def _limits_fault(spec: KeySpec, value: Any) -> str | None:
 
 def _summary(path: Path | None, count: int) -> str:
     source = f"the configuration in {path} and the environment" if path else "the configuration"
-    return f"{source} cannot be used: correct the {'fault' if count == 1 else f'{count} faults'} listed."
+    return f"{source} is invalid: correct the {'fault' if count == 1 else f'{count} faults'} listed."
 
 
-def _is_met(section: str, file: ConfigFile | None, env: Mapping[str, str]) -> bool:
+def _is_present(section: str, file: ConfigFile | None, env: Mapping[str, str]) -> bool:
     prefix = f"{ENV_PREFIX}{section.upper()}__"
     return (file is not None and section in file.table) or any(name.startswith(prefix) for name in env)

@@ -11,26 +11,26 @@ from hetuflow_core.runtime.config.keys import Key, Section
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings(Section):
-    """What a program writes about itself; logs of tasks are kept elsewhere."""
+    """The log of the program itself; task logs are stored separately."""
 
     level: Annotated[
-        Literal["debug", "info", "warning", "error"], Key("Least important messages that are written.")
+        Literal["debug", "info", "warning", "error"], Key("Lowest level of messages that are written.")
     ] = "info"
     format: Annotated[
         Literal["auto", "console", "json"],
-        Key("`console` is for people, `json` is one object per line; `auto` is `console` on a terminal."),
+        Key("`console` is readable text, `json` is one object per line; `auto` is `console` on a terminal."),
     ] = "auto"
     folder: Annotated[
         Path | None,
         Key(
-            "Folder for the log, instead of standard error: `hetuflow-server.log` or `hetuflow-agent.log`, "
-            "which are rotated.",
+            "Folder for rotated log files instead of standard error: `hetuflow-server.log` or "
+            "`hetuflow-agent.log`.",
             example=Path("/var/log/hetuflow"),
         ),
     ] = None
     file_size: Annotated[
-        int, Key("Bytes a file of the log may have; then the next one is begun.", least=16 * 1024)
+        int, Key("Largest size of a log file in bytes; then a new file is started.", least=16 * 1024)
     ] = 10 * 1024**2
     files: Annotated[
-        int, Key("How many files of the log are kept, beside the one that is written.", least=1, most=1000)
+        int, Key("Number of old log files that are kept, in addition to the current one.", least=1, most=1000)
     ] = 5

@@ -1,6 +1,6 @@
-"""Rules of single keys that both sides use. Each says what is wrong with a value, or None.
+"""Shared rules for the values of keys. Each function returns the fault of a value, or None.
 
-Addresses are not repeated in messages: people put passwords into them.
+Messages do not quote addresses, because they may contain passwords.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ def http_url_fault(url: str) -> str | None:
     if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_usable:
         return expected
     if parts.username is not None or parts.password is not None:
-        return "must not contain a user name or password: credentials have keys of their own"
+        return "must not contain a user name or password: credentials have separate keys"
     if parts.query or parts.fragment:
-        return "must end with the path: leave out what follows ? or #"
+        return "must end with the path: remove ? or # and the text after it"
     return None
 
 

@@ -1,7 +1,7 @@
-"""Where settings come from: one TOML file, the environment, and files the environment names.
+"""Sources of settings: one TOML file, the environment, and files named in the environment.
 
-What cannot be read or is not known becomes a fault in the list that every function here is handed; nothing
-stops at the first one. Values of unknown keys are never repeated: a misspelt key may well hold a password.
+Unreadable sources and unknown keys are appended to the list `faults`, so that all faults are found. Messages
+never quote the values of unknown keys, because a misspelt key may contain a password.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hetuflow_core.runtime.config.values import raw_from_text, refusal, shown
 FILE_NAME = "app.toml"
 SYSTEM_PATH = Path("/etc/hetuflow/app.toml")
 PATH_VARIABLE = "HETUFLOW_CONFIG"
-# Far more than any configuration or secret, far less than what hurts when a wrong path is given.
+# Larger than any configuration or secret, small enough to be harmless if the path is wrong.
 _LARGEST_FILE = 1024 * 1024
 _FILE_SUFFIX = "_FILE"
 
@@ -33,7 +33,7 @@ class ConfigFile:
     table: Mapping[str, Any]
 
     def where(self, section: str, key: str | None = None) -> str:
-        """`app.toml:12 server.port`, without the line where it is not certain."""
+        """Return `app.toml:12 server.port`, without the line if it is ambiguous."""
         line = _line_of(self.text, section, key)
         name = f"{section}.{key}" if key else f"[{section}]"
         return f"{self.path}:{line} {name}" if line else f"{self.path} {name}"
@@ -41,7 +41,7 @@ class ConfigFile:
 
 @dataclass(frozen=True, slots=True)
 class GivenSetting:
-    """A value somebody set for a key, before it is looked at."""
+    """An unchecked value of a key."""
 
     spec: KeySpec
     raw: Any
@@ -66,7 +66,7 @@ def _may_exist(path: Path) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     except OSError:
-        # It is there but closed to us: reading it says so, silently running without it would not.
+        # The file exists but is not accessible: reading it reports the fault instead of ignoring the file.
         return True
     return True
 
@@ -78,9 +78,9 @@ def read_config_file(path: Path, faults: list[Fault]) -> ConfigFile | None:
     except Invalid as error:
         faults.append(Fault(str(path), error.message))
     except tomllib.TOMLDecodeError as error:
-        faults.append(Fault(str(path), f"is no valid TOML: {error}"))
+        faults.append(Fault(str(path), f"is not valid TOML: {error}"))
     except RecursionError:
-        faults.append(Fault(str(path), "is no valid TOML: it is nested too deeply"))
+        faults.append(Fault(str(path), "is not valid TOML: nested too deeply"))
     return None
 
 
@@ -100,7 +100,7 @@ def _read_text(path: Path) -> str:
     if len(content) > _LARGEST_FILE:
         raise Invalid("is larger than 1 MiB: is it the right file?")
     try:
-        # Editors on Windows put a byte order mark in front, which TOML does not know.
+        # Some editors on Windows write a byte order mark, which TOML does not allow.
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise Invalid(f"is not UTF-8 (at byte {error.start}): save it as UTF-8") from None
@@ -147,7 +147,7 @@ def _unknown_section(
     if isinstance(content, dict):
         return f"is not a known section{did_you_mean(name, [*known, *foreign])}"
     elsewhere = _sections_with(name, known)
-    return f"stands outside of any section: move it to {elsewhere or 'the section it belongs to'}"
+    return f"is outside of any section: move it to {elsewhere or 'the section it belongs to'}"
 
 
 def _sections_with(key: str, known: Mapping[str, SectionSpec]) -> str:
@@ -162,7 +162,7 @@ def given_in_environment(
     foreign: Mapping[str, str],
     faults: list[Fault],
 ) -> Iterator[GivenSetting]:
-    """Only names with a double underscore are settings; HETUFLOW_URL and its like are not."""
+    """Yield the settings; only names with a double underscore are settings, unlike HETUFLOW_URL."""
     specs = {spec.env: spec for section in sections for spec in section.keys}
     ours = sorted(name for name in env if name.startswith(ENV_PREFIX) and "__" in name)
     for name in ours:
@@ -191,11 +191,11 @@ def _given_by_named_file(
     try:
         text = _read_text(cwd / path).rstrip("\r\n")
     except Invalid as error:
-        # Somebody may have put the secret itself where its path belongs: do not repeat it.
+        # The variable may contain the secret instead of a path: do not quote it.
         file = "the file it names" if spec.secret else f"the file {shown(path)}"
         faults.append(Fault(name, f"{file} {error.message}"))
         return
-    # The content is not shown either: the path may lead to something else that is secret.
+    # Do not quote the content: the path may name a file with other secrets.
     yield from _given_by_variable(spec, name, text, faults, showable=False)
 
 
@@ -216,20 +216,20 @@ def did_you_mean(name: str, options: Iterable[str]) -> str:
 
 
 def _line_of(text: str, section: str, key: str | None) -> int | None:
-    """The line a section or key stands on, if exactly one line can be meant.
+    """Return the line of a section or key, if exactly one line matches.
 
-    A look at the lines, no parser: `tomllib` keeps no positions, and a wrong line would be worse than none.
+    `tomllib` has no positions, so this searches the lines; a wrong line would be worse than no line.
     """
-    header, found = "", []
+    header, lines = "", []
     for number, line in enumerate(text.splitlines(), start=1):
         name = re.match(r"""\s*\[\s*["']?([\w.-]+)["']?\s*\]""", line)
         assigned = re.match(r"""\s*["']?([\w.-]+)["']?\s*=""", line)
         if name:
             header = name[1]
             if header == (f"{section}.{key}" if key else section):
-                found.append(number)
+                lines.append(number)
         elif assigned:
             path = f"{header}.{assigned[1]}" if header else assigned[1]
             if path == (f"{section}.{key}" if key else section):
-                found.append(number)
-    return found[0] if len(found) == 1 else None
+                lines.append(number)
+    return lines[0] if len(lines) == 1 else None

@@ -1,8 +1,7 @@
-"""From what stands in a file or in the environment to the value of a key, and back to how it is written.
+"""Convert texts of files and the environment to values of keys, and values back to text.
 
-A text from the environment first becomes what TOML would have held (`raw_from_text`); from there on both
-sources take the same way (`accept`). Conversions leave the value out of their messages; `refusal` adds it
-if it may be seen.
+`raw_from_text` converts a text from the environment to the TOML type; then `accept` handles both sources.
+Conversions do not quote the value in their messages; `refusal` adds it if it may be shown.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ _LONGEST_INTEGER = 20
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What relative paths and `~` are resolved against."""
+    """The directories that relative paths and `~` refer to."""
 
     cwd: Path
     home: Path | None
@@ -87,7 +86,7 @@ def _json(text: str, expected: str) -> Any:
 
 
 def accept(spec: KeySpec, raw: Any, place: Place) -> Any:
-    """The key's value, of the declared type and within its limits."""
+    """Return the value in the declared type; raise Invalid if it is outside of its limits."""
     if spec.optional and raw == "":
         return None
     value = _typed(spec, raw, place)
@@ -95,14 +94,14 @@ def accept(spec: KeySpec, raw: Any, place: Place) -> Any:
     return value
 
 
-def _typed(spec: KeySpec, raw: Any, place: Place) -> Any:  # noqa: PLR0911 - one way out per kind reads best
+def _typed(spec: KeySpec, raw: Any, place: Place) -> Any:  # noqa: PLR0911 - one return per kind
     match spec.kind:
         case KeyKind.TEXT:
             return _text(raw)
         case KeyKind.SECRET:
             return SecretText(_text(raw))
         case KeyKind.INTEGER:
-            # bool is an int to Python, and `port = true` is still a mistake
+            # bool is a subclass of int, but `port = true` is a mistake
             return raw if type(raw) is int else _refuse("must be a whole number")
         case KeyKind.BOOLEAN:
             return raw if isinstance(raw, bool) else _refuse("must be true or false")
@@ -128,7 +127,7 @@ def _text(raw: Any) -> str:
         raise Invalid("must be a text in quotes")
     if not raw.strip():
         raise Invalid("must not be empty")
-    # Python smuggles bytes that are no UTF-8 through the environment as lone surrogates.
+    # Python represents invalid UTF-8 in the environment as lone surrogates.
     if not raw.isascii() and any("\ud800" <= character <= "\udfff" for character in raw):
         raise Invalid("must be UTF-8")
     return raw
@@ -177,7 +176,7 @@ def check_limits(spec: KeySpec, value: Any) -> None:
 
 
 def rule_fault(spec: KeySpec, value: Any) -> str | None:
-    """What the key's own rule says against a value of the right type; it decides itself what it repeats."""
+    """Apply the rule of the key to a value of the right type; return the fault or None."""
     return spec.key.rule(_bare(value)) if spec.key.rule is not None and value is not None else None
 
 
@@ -186,7 +185,7 @@ def _bare(value: Any) -> Any:
 
 
 def limits(spec: KeySpec) -> str:
-    """The accepted range in words, empty if there is none."""
+    """Describe the accepted range; empty if the key has no limits."""
     least, most = spec.key.least, spec.key.most
     if least is not None and most is not None:
         return f"between {_bound(least)} and {_bound(most)}"
@@ -204,13 +203,13 @@ def one_of(choices: tuple[str, ...]) -> str:
 
 
 def refusal(error: Invalid, raw: Any, *, showable: bool) -> str:
-    """The message about a refused value, with the value where it helps and may be seen."""
+    """Return the message about an invalid value, with the value if it helps and may be shown."""
     helps = error.message.startswith("must be ")
     return f"{error.message}, not {shown(raw)}" if showable and helps else error.message
 
 
 def shown(raw: Any) -> str:
-    """A refused value for the message about it; never called for secrets."""
+    """Format an invalid value for its message; never called for secrets."""
     if isinstance(raw, str):
         cut = raw if len(raw) <= _LONGEST_SHOWN else f"{raw[:_LONGEST_SHOWN]}…"
         return json.dumps(cut, ensure_ascii=False).encode(errors="backslashreplace").decode()
@@ -224,7 +223,7 @@ def shown(raw: Any) -> str:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON and TOML hold it, secrets masked."""
+    """Convert a value to JSON and TOML types, with masked secrets."""
     if isinstance(value, SecretText):
         return MASK
     if isinstance(value, timedelta):
@@ -237,14 +236,14 @@ def plain(value: Any) -> Any:
 
 
 def toml_literal(value: Any) -> str:
-    """A plain value as TOML writes it."""
+    """Format a plain value as TOML."""
     if isinstance(value, list):
         return f"[{', '.join(toml_literal(item) for item in value)}]"
     if isinstance(value, dict):
         pairs = ", ".join(f"{_toml_name(name)} = {toml_literal(item)}" for name, item in value.items())
         return f"{{ {pairs} }}" if pairs else "{}"
     if isinstance(value, str):
-        # JSON strings are TOML basic strings, but for DEL, which TOML wants escaped.
+        # JSON strings are valid TOML strings except for DEL, which TOML requires to be escaped.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value)
 

@@ -18,7 +18,7 @@ def parse_params(written: Iterable[str]) -> dict[str, Any]:
     for one in written:
         name, equals, value = one.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{one!r} is no param: write name=value.", param_hint="-p")
+            raise click.BadParameter(f"{one!r} is not a parameter: write name=value.", param_hint="-p")
         if name in params:
             raise click.BadParameter(f"{name!r} is given twice: give it once.", param_hint="-p")
         params[name] = _value(value)

@@ -14,11 +14,11 @@ from hetuflow_core.errors import NotFound
 from hetuflow_core.explanation import (
     AgentsTally,
     LimitUse,
+    format_time,
     full,
+    limit_obstacle,
     obstacles_of_waiting,
-    told_decision,
-    told_limit,
-    told_time,
+    retry_decision,
 )
 from hetuflow_core.placement import Requirements, Resources, free, total
 from hetuflow_core.resources.explanations import (
@@ -170,7 +170,7 @@ class TaskExplanations:
                 left=free(agent.capacity, self._taken(classes)),
                 neighbours=tuple(beside.get(one.session.id, ())),
             )
-            tally.look(one.session.name, agent, standing)
+            tally.check(one.session.name, agent, standing)
 
     def _taken(self, classes: dict[int, int]) -> Resources:
         known = self._capacity.classes
@@ -184,7 +184,7 @@ class TaskExplanations:
                 return _stopped_by([await _behind_schedule(connection, found)])
             case HeldReason.FLOW:
                 if found.due_at > found.now:
-                    due = f"The run of this flow begins when it is due, at {told_time(found.due_at)}."
+                    due = f"The run of this flow begins when it is due, at {format_time(found.due_at)}."
                     return _stopped_by([Obstacle("not_due", due)])
                 return _stopped_by(
                     [Obstacle("flow", "The run of this flow is about to begin.", "Wait a moment.")]
@@ -197,14 +197,14 @@ class TaskExplanations:
         uses = await self._uses(connection, found)
         ahead = await store.held_before(connection, found)
         mine = [use for use in uses if use.scope.name == found.concurrency_key]
-        obstacles = [told_limit(use) for use in mine] or [
+        obstacles = [limit_obstacle(use) for use in mine] or [
             Obstacle("key", "It waits for its concurrency.key, which nothing uses: it goes on in a moment.")
         ]
         if ahead:
             others = "1 other waits" if ahead == 1 else f"{ahead} others wait"
             waiting = f"{others} before it with the same concurrency.key."
             obstacles.append(Obstacle("queue", waiting, "Cancel those that are not needed, or wait."))
-        return obstacles + [told_limit(use) for use in full(uses) if use not in mine]
+        return obstacles + [limit_obstacle(use) for use in full(uses) if use not in mine]
 
     async def _claimed(self, connection: Connection, found: Subject) -> dict[str, Any]:
         if found.agent is None:
@@ -237,7 +237,7 @@ class TaskExplanations:
         """Return what was decided about another attempt: asks what decided then, with what was known then."""
         shown = end.shown
         if found.reason == DEADLINE:
-            return told_decision(GiveUp(GiveUpReason.DEADLINE))
+            return retry_decision(GiveUp(GiveUpReason.DEADLINE))
         if end.cancel_requested:
             return RetryDecision(retried=False, code="cancelled", message=_ENDED_BY_ORDER)
         version = await self._versions.get(connection, found.job_id, found.job_version, found.work)
@@ -253,7 +253,7 @@ class TaskExplanations:
         )
         if isinstance(decision, Retry):
             return RetryDecision(retried=False, code="unknown", message=_FORGOTTEN)
-        return told_decision(decision)
+        return retry_decision(decision)
 
 
 _VERBS = {
@@ -298,7 +298,7 @@ async def _behind_schedule(connection: Connection, found: Subject) -> Obstacle:
         )
     if found.due_at > found.now:
         return Obstacle(
-            "not_due", f"It is due at {told_time(found.due_at)}; until then {of} holds it.", None, tasks
+            "not_due", f"It is due at {format_time(found.due_at)}; until then {of} holds it.", None, tasks
         )
     return Obstacle("overlap", f"It is being decided whether {of} lets it start.", None, tasks)
 
@@ -314,7 +314,7 @@ async def _flow(connection: Connection, found: Subject) -> dict[str, Any]:
 
 
 def _node(one: OpenNode) -> WaitingNode:
-    until = f" until {told_time(one.wake_at)}" if one.wake_at else ""
+    until = f" until {format_time(one.wake_at)}" if one.wake_at else ""
     match one.reason:
         case "approval":
             message = f"The node {one.node} waits for an approval{until}."
@@ -344,7 +344,7 @@ def _troubles(found: Subject) -> list[Obstacle]:
         troubles.append(Obstacle("cancelling", "Its agent is told to end it."))
     if not found.agent_reachable:
         when = found.lease_until or found.reserved_until
-        until = f", until {told_time(when)}" if when else ""
+        until = f", until {format_time(when)}" if when else ""
         troubles.append(
             Obstacle(
                 "unreachable",

@@ -381,7 +381,7 @@ def a_real_agent(system: System, folder: Path, name: str, **settings: str) -> It
         **settings,
     )
     with Running(AGENT, env=environment) as running:
-        running.await_log("Ready.")
+        running.await_log("ready")
         yield running
 
 

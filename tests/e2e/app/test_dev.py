@@ -104,7 +104,7 @@ def test_ctrl_c_stops_everything_in_order(first_run: Record) -> None:
     assert not (first_run.data / "dev.json").exists()
     assert all(gone(pid) for pid in first_run.info["pids"].values())
     stopping = next(
-        line for line in first_run.log_lines if line["event"] == "Stopping." and "agent" in line["parts"]
+        line for line in first_run.log_lines if line["event"] == "stopping" and "agent" in line["parts"]
     )
     order = stopping["parts"]
     assert order.index("agent") < order.index("server") < order.index("embedded PostgreSQL")

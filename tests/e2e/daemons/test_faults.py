@@ -39,7 +39,7 @@ class Pool:
         )
         self._stack.callback(end_keeper, data)
         running = self._stack.enter_context(Running(AGENT, env=environment))
-        running.await_log("Ready.", timeout=60)
+        running.await_log("ready", timeout=60)
         return running
 
     def daemon(self, **daemon: Any) -> str:

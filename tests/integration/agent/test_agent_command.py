@@ -108,7 +108,7 @@ def test_it_waits_for_its_server_and_stops_when_told(tmp_path: Path, closed_port
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=30)
     assert process.returncode == 0
-    assert json.loads(said.splitlines()[-1])["event"] == "Stopped."
+    assert json.loads(said.splitlines()[-1])["event"] == "stopped"
 
 
 def test_its_log_may_go_to_files(tmp_path: Path, closed_port: int) -> None:
@@ -128,7 +128,7 @@ def test_its_log_may_go_to_files(tmp_path: Path, closed_port: int) -> None:
     process.terminate()
     assert process.communicate(timeout=30)[1] == ""
     assert process.returncode == 0
-    assert json.loads(file.read_text().splitlines()[-1])["event"] == "Stopped."
+    assert json.loads(file.read_text().splitlines()[-1])["event"] == "stopped"
 
 
 def test_a_configuration_file_may_be_named_before_the_command(tmp_path: Path, closed_port: int) -> None:

@@ -229,7 +229,7 @@ async def test_the_database_refuses_to_change_it_and_the_chain_shows_who_does_an
             scheduling.rows.execute(statement)
     scheduling.rows.execute("SET session_replication_role = replica")
     scheduling.rows.execute("UPDATE sched_audit SET actor = 'bob' WHERE seq = 3")
-    assert await walk(scheduling) == Break(3, "is not what was sealed")
+    assert await walk(scheduling) == Break(3, "differs from the sealed entry")
     scheduling.rows.execute("UPDATE sched_audit SET actor = 'ann' WHERE seq = 3")
     assert isinstance(await walk(scheduling), Seal)
     scheduling.rows.execute("DELETE FROM sched_audit WHERE seq = 2")

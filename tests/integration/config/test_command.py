@@ -65,7 +65,7 @@ def test_check_lists_every_fault(tmp_path: Path) -> None:
     assert done.returncode == 1
     summary, *faults = done.stderr.splitlines()
     assert summary == (
-        f"ConfigInvalid: the configuration in {tmp_path}/my.toml and the environment cannot be used: "
+        f"ConfigInvalid: the configuration in {tmp_path}/my.toml and the environment is invalid: "
         "correct the 4 faults listed."
     )
     assert [fault.partition(": ")[0] for fault in faults] == [

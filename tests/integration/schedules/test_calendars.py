@@ -91,7 +91,7 @@ async def test_calendars_of_one_apply_may_be_put_together_in_any_order(database:
         ),
         ([calendar("a")], "documents[0]", "the calendar has no days"),
         ([calendar("a", calendars=["a"])], "documents[0].calendars", "no part of itself"),
-        ([calendar("a", holidays=["DF"])], "documents[0].holidays[0]", "there are no holidays called"),
+        ([calendar("a", holidays=["DF"])], "documents[0].holidays[0]", "is not a known set of holidays"),
         ([calendar("a", holidays="DE-XX")], "documents[0].holidays", 'DE has no region "XX"'),
         ([calendar("a", dates=["2026-02-30"])], "documents[0].dates[0]", "is no date"),
         ([calendar("a", dates=["2026-02-02/2026-02-01"])], "documents[0].dates[0]", "turn them round"),

@@ -276,7 +276,7 @@ async def test_ends_say_what_was_decided(scene: Scene) -> None:
     await scene.engine.finish(*await scene.fleet.poll("one"), status=FAILED, exit_code=4)
     said = await scene.explain(ruled)
     assert said.retry is not None
-    assert (said.retry.code, said.retry.message) == ("ruled_out", "retry.rules[0] says not to try again.")
+    assert (said.retry.code, said.retry.message) == ("ruled_out", "retry.rules[0] rules out a retry.")
     fine = await scene.task()
     await scene.engine.finish(*await scene.fleet.poll("one"))
     assert (await scene.explain(fine)).code == "succeeded"

@@ -45,7 +45,7 @@ class Host:
         environment |= {f"HETUFLOW_AGENT__{key.upper()}": value for key, value in settings.items()}
         environment |= variables or {}
         running = self._stack.enter_context(Running(program, env=environment))
-        running.await_log("Ready.")
+        running.await_log("ready")
         return running
 
     def run(self, script: str, **spec: object) -> TaskDetail:

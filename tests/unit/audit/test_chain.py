@@ -41,12 +41,12 @@ def test_what_was_tampered_with_is_named(contents: list[dict[str, Any]], data: s
     links = chain_of(contents)
     place = data.draw(st.integers(0, len(links) - 1))
     edited = [*links[:place], Link(links[place].seal, {**contents[place], "e": 1}), *links[place + 1 :]]
-    assert walked(START, edited) == Break(place + 1, "is not what was sealed")
+    assert walked(START, edited) == Break(place + 1, "differs from the sealed entry")
     if place < len(links) - 1:
         assert walked(START, links[:place] + links[place + 1 :]) == Break(place + 1, "is missing")
         other = Link(Seal(place + 1, b"x" * 32), None)
         broken = walked(START, [*links[:place], other, *links[place + 1 :]])
-        assert broken == Break(place + 2, "is not what was sealed")
+        assert broken == Break(place + 2, "differs from the sealed entry")
 
 
 def test_a_seal_covers_types_that_come_from_a_database() -> None:

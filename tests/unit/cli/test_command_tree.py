@@ -180,7 +180,8 @@ def test_a_bug_is_one_sentence_and_a_traceback_for_who_asks(tmp_path: Path, plac
 
     told = run("job", "list")
     sentence = (
-        "This is a bug in hetuflow, sorry: ZeroDivisionError (planted); run it with --debug and report that."
+        "This is a bug in hetuflow, sorry: ZeroDivisionError (planted); "
+        "run it with --debug and report the output."
     )
     assert (told.returncode, told.stdout, told.stderr) == (1, "", f"hetuflow: {sentence}\n")
     traced = run("--debug", "job", "list") if place == "early" else run("job", "list", "--debug")

@@ -123,8 +123,8 @@ level = "loud"
     }
     file = tmp_path / "app.toml"
     assert faults_of(lambda: load_here(text, env)) == {
-        f"{file}:2 [colour]": "stands outside of any section: move it to the section it belongs to",
-        f"{file}:3 [port]": "stands outside of any section: move it to [server]",
+        f"{file}:2 [colour]": "is outside of any section: move it to the section it belongs to",
+        f"{file}:3 [port]": "is outside of any section: move it to [server]",
         f"{file}:6 server.prot": "is not a known key: did you mean port?",
         f"{file}:7 server.host": "must be a text in quotes, not 5",
         f"{file}:8 server.stop_timeout": (
@@ -146,7 +146,7 @@ level = "loud"
 
 
 def test_the_summary_names_the_file_and_counts(load_here: Load, tmp_path: Path) -> None:
-    with pytest.raises(ConfigInvalid, match=r"app\.toml .* cannot be used: correct the 2 faults listed"):
+    with pytest.raises(ConfigInvalid, match=r"app\.toml .* is invalid: correct the 2 faults listed"):
         load_here("a = 1\nb = 1\n")
 
 
@@ -209,7 +209,7 @@ def test_a_closed_file_says_what_to_do(load_here: Load, tmp_path: Path) -> None:
 
 def test_a_file_nested_beyond_reason_is_refused(load_here: Load) -> None:
     (message,) = faults_of(lambda: load_here("a = " + "[" * 100_000)).values()
-    assert message == "is no valid TOML: it is nested too deeply"
+    assert message == "is not valid TOML: nested too deeply"
 
 
 def test_a_path_no_file_can_have_is_refused(load_here: Load) -> None:
@@ -220,7 +220,7 @@ def test_a_path_no_file_can_have_is_refused(load_here: Load) -> None:
 
 def test_bad_toml_is_reported_with_line_and_column(load_here: Load) -> None:
     (message,) = faults_of(lambda: load_here("[server]\nport = = 5\n")).values()
-    assert message == "is no valid TOML: Invalid value (at line 2, column 8)"
+    assert message == "is not valid TOML: Invalid value (at line 2, column 8)"
 
 
 def test_other_encodings_are_refused(load_here: Load, tmp_path: Path) -> None:

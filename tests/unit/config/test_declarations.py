@@ -301,7 +301,7 @@ def test_defaults_of_the_agent_follow_from_the_host() -> None:
 def test_a_host_whose_name_does_not_fit_needs_a_name_for_its_agent() -> None:
     odd = HostFacts(name="odd host", cpus=1, home=None, is_root=True)
     (message,) = refusals(agent, {}, host=odd).values()
-    assert message.endswith('and its default "odd host" is not: set it')
+    assert message.endswith('but its default is "odd host": set it')
     assert agent({"HETUFLOW_AGENT__NAME": "fine"}, odd).agent.name == "fine"
 
 

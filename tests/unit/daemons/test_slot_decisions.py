@@ -386,7 +386,10 @@ def test_states(state: SlotState, view: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        (DaemonSpec(), "keeps one instance running; one that ends is started again, after 1s up to 5m while"),
+        (
+            DaemonSpec(),
+            "keeps one instance running; an instance that ends is restarted, after 1s up to 5m if",
+        ),
         (DaemonSpec(replicas=3), "keeps 3 instances running"),
         (DaemonSpec(per_agent=True), "keeps one instance running on every agent"),
     ],

@@ -63,17 +63,17 @@ def test_patterns() -> None:
         (
             {"all_of": ALL_OF, "within": "2h", "key": "payload.day"},
             Mode.ALL_OF,
-            "when a and b have all come within 2h",
+            "when a and b have all arrived within 2h",
         ),
         (
             {"name": "paid", "absence": {"name": "shipped", "within": "2d"}},
             Mode.ABSENCE,
-            "when no shipped comes within 2d of paid",
+            "when no shipped arrives within 2d of paid",
         ),
         (
             {"absence": {"name": "beat", "within": "1m"}},
             Mode.ABSENCE,
-            "when no beat comes within 1m of the last",
+            "when no beat arrives within 1m of the last",
         ),
     ],
 )
@@ -114,7 +114,7 @@ def test_what_goes_beside_it() -> None:
     [
         ({}, "event", "nothing says which event"),
         ({"nam": "e"}, "event.nam", 'did you mean "name"?'),
-        ({"name": "a b"}, "event.name", "is no name of an event"),
+        ({"name": "a b"}, "event.name", "is not a valid event name"),
         ({"name": "e", "filter": "payload.x >"}, "event.filter", "line 1, column 12"),
         ({"name": "e", "filter": "1 + 1"}, "event.filter", "not true or false"),
         ({"name": "e", "filter": "params.x"}, "event.filter", "known names are event, payload"),

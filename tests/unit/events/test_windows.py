@@ -223,4 +223,4 @@ def test_chains_end_by_depth_and_rate() -> None:
     assert may_chain(DEEPEST_CHAIN, 0) is None
     assert "longer" in (may_chain(DEEPEST_CHAIN + 1, 0) or "")
     assert may_chain(1, MOST_CHAINED - 1) is None
-    assert "a minute" in (may_chain(1, MOST_CHAINED) or "")
+    assert "per minute" in (may_chain(1, MOST_CHAINED) or "")

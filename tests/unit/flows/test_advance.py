@@ -236,10 +236,10 @@ def test_every_fault_of_a_graph_is_named_at_once() -> None:
     assert found == [
         (4, "name", 'the node "extract" is written twice: rename one of them.'),
         (1, "needs", '"a" is needed twice: remove one of them.'),
-        (1, "needs", 'there is no node "extra": did you mean "extract"?'),
+        (1, "needs", 'the node "extra" does not exist: did you mean "extract"?'),
         (2, "needs", '"c" needs itself: remove it.'),
         (0, "needs", "the nodes wait for each other: a → b → c → a. Remove one."),
-        (3, None, "can never start: it is behind nodes that wait for each other."),
+        (3, None, "can never start: it depends on nodes that wait for each other."),
     ]
 
 
@@ -258,7 +258,7 @@ def test_a_node_that_can_never_start_is_refused() -> None:
 
 def test_size_and_depth_are_capped() -> None:
     chain = [GraphNode(name="n0"), *(GraphNode(name=f"n{i}", needs=(f"n{i - 1}",)) for i in range(1, 251))]
-    assert messages(*chain) == [(250, None, "is 251 nodes deep, and 250 are the most: use sub-flows.")]
+    assert messages(*chain) == [(250, None, "is 251 nodes deep, but the limit is 250: use sub-flows.")]
     assert not messages(*chain[:250])
     assert "at most 1000 nodes" in messages(*(GraphNode(name=f"n{i}") for i in range(1001)))[0][2]
     assert messages() == [(None, None, "the flow has no nodes: write at least one.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hetuflow_core.access.group_roles import GroupRoles, read_meaning
+from hetuflow_core.access.group_roles import GroupRoles, parse_role
 from hetuflow_core.access.permissions import Grant
 from hetuflow_core.access.roles import Role
 
@@ -40,5 +40,5 @@ def test_the_highest_role_of_each_namespace_is_granted(
 
 @pytest.mark.parametrize("text", ["", "boss", "viewer@", "agent", "@a", "Admin"])
 def test_what_stands_for_nothing_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"names no|must name"):
-        read_meaning(text)
+    with pytest.raises(ValueError, match=r"is not a role|has no namespace|must name"):
+        parse_role(text)

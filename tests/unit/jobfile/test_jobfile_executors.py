@@ -119,9 +119,9 @@ def test_any_json_value_can_be_sent(json: Any) -> None:
         (
             {"command": ["x"], "artifacts": {"outputs": ["../x"]}},
             "run.artifacts.outputs[0]",
-            "must lie below",
+            "must be below",
         ),
-        ({"command": ["x"], "artifacts": {"outputs": ["/x"]}}, "run.artifacts.outputs[0]", "must lie below"),
+        ({"command": ["x"], "artifacts": {"outputs": ["/x"]}}, "run.artifacts.outputs[0]", "must be below"),
         (
             {"command": ["x"], "artifacts": {"inputs": [{"path": "a"}]}},
             "run.artifacts.inputs[0]",

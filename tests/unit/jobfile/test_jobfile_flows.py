@@ -102,7 +102,7 @@ def test_every_fault_is_named_with_its_place() -> None:
             "{{ '{{' }} for two literal braces."
         ),
         '7:17 [1].needs: "b" needs itself: remove it.',
-        '7:17 [1].needs: there is no node "exstract": did you mean "extract"?',
+        '7:17 [1].needs: the node "exstract" does not exist: did you mean "extract"?',
         ("7:50 [1].timeout: says nothing for a node with job: use deadline, or give the job a timeout."),
         '8:53 [2].approval.approver: "approver" is not a known key: did you mean "approvers"?',
         "9:44 [3].map: must be a list, or an expression that gives one.",

@@ -77,7 +77,7 @@ def test_one_document_in_every_format() -> None:
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "---\n---\n", "documents: []"])
 def test_a_file_without_documents_is_a_mistake(text: str) -> None:
-    with pytest.raises(Invalid, match="holds no document"):
+    with pytest.raises(Invalid, match="contains no document"):
         parse_documents(text, None, "jobs.yaml")
 
 

@@ -179,7 +179,7 @@ def test_a_long_delay_lifts_the_cap_nobody_set() -> None:
         ({"priority": 5.0}, "priority", "must be a whole number, not the number 5.0."),
         ({"priority": "5"}, "priority", 'must be a whole number, not the text "5".'),
         ({"timeout": 30}, "timeout", 'the duration "30" has no unit: write 30s for seconds.'),
-        ({"timeout": "soon"}, "timeout", '"soon" is no duration'),
+        ({"timeout": "soon"}, "timeout", '"soon" is not a duration'),
         ({"timeout": "0s"}, "timeout", "must be between 1ms and"),
         ({"timeout": "1.0005s"}, "timeout", "must be a whole number of milliseconds: round it."),
         ({"timeout": ["1s"]}, "timeout", "must be text, not a list."),
@@ -351,7 +351,7 @@ name: b
 run: {command: ["{{ x }}"]}
 """
         )
-    assert raised.value.message == "The documents have 6 faults: correct and try again."
+    assert raised.value.message == "The input has 6 faults: correct them and try again."
     assert [fault.field for fault in raised.value.faults] == [
         "jobs.yaml:3:3 run.comand",
         "jobs.yaml:4:9 run.env.A",
@@ -438,7 +438,7 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
         ({"concurrency": {"key": "{{ x"}}, "concurrency.key", "the template"),
         ({"limits": ["claude"]}, "limits[0]", "use a kind and a name, such as tool:claude."),
         ({"placement": {"label": {}}}, "placement.label", 'did you mean "labels"?'),
-        ({"placement": {"resources": {"memory": "1Xi"}}}, "placement.resources.memory", "is no size"),
+        ({"placement": {"resources": {"memory": "1Xi"}}}, "placement.resources.memory", "is not a size"),
         ({"placement": {"resources": {"cpu": -1}}}, "placement.resources.cpu", "must be between 0 and"),
         ({"placement": {"resources": {"gpu": 0.5}}}, "placement.resources.gpu", "must be a whole number"),
         (

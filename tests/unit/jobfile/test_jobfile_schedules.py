@@ -152,7 +152,7 @@ def test_a_version_of_the_job_knows_nothing_of_its_schedules() -> None:
             'did you mean "Europe/Berlin"',
         ),
         ({"name": "x", "cron": "@daily", "timezone": "berlin"}, "timezone", 'did you mean "Europe/Berlin"'),
-        ({"name": "x", "cron": "@daily", "timezone": "UTC+2"}, "timezone", "is an offset and no time zone"),
+        ({"name": "x", "cron": "@daily", "timezone": "UTC+2"}, "timezone", "is an offset, not a time zone"),
         ({"name": "x", "cron": "@daily", "timezone": "localtime"}, "timezone", "is not a known time zone"),
         (
             {"name": "x", "cron": "@daily", "timezone": "../etc/passwd"},

@@ -67,7 +67,7 @@ def test_the_reason_names_the_neighbour_of_the_same_namespace() -> None:
     assert refusal is not None
     assert (refusal.filter, refusal.reason) == (
         "anti_affinity",
-        "runs the job web, which this work is kept apart from",
+        "runs the job web, which anti-affinity excludes",
     )
     assert Placement().first_refusal(asked, agent, namespace="other") is None
     # A verdict is kept while the agent runs now this and now that.

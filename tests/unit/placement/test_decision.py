@@ -248,7 +248,7 @@ def test_refusals(requirements: Requirements, facts: dict[str, Any], refusal: Re
 def test_work_for_one_agent_goes_nowhere_else() -> None:
     assert PLACEMENT.first_refusal(Requirements(), agent(), target_agent_id=AGENT_ID) is None
     refusal = PLACEMENT.first_refusal(Requirements(), agent(), target_agent_id=OTHER_ID)
-    assert refusal == Refusal("target", "is not the agent this work is for")
+    assert refusal == Refusal("target", "is not the target agent of this work")
     # Being the target is not enough.
     elsewhere = Requirements(pool="gpu")
     refusal = PLACEMENT.first_refusal(elsewhere, agent(), target_agent_id=AGENT_ID)
@@ -341,9 +341,9 @@ def test_others_may_add_filters_and_scores() -> None:
 
 
 def test_names_are_taken_once_and_weights_count() -> None:
-    with pytest.raises(ValueError, match="filter pool is taken"):
+    with pytest.raises(ValueError, match="filter pool is already in use"):
         PLACEMENT.extended([STANDARD_FILTERS[0]])
-    with pytest.raises(ValueError, match="score headroom is taken"):
+    with pytest.raises(ValueError, match="score headroom is already in use"):
         PLACEMENT.extended([], [STANDARD_SCORES[-1]])
     weightless = NightShift()
     weightless.weight = 0.0

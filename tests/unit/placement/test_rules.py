@@ -99,4 +99,4 @@ def test_a_name_of_ours_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, (FILTER_ENTRY_POINTS, "Taken"))
     with pytest.raises(ConfigInvalid) as caught:
         load_placement()
-    assert "pool is taken" in str(caught.value.faults[0])
+    assert "pool is already in use" in str(caught.value.faults[0])

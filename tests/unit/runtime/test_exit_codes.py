@@ -115,7 +115,7 @@ def test_an_unexpected_error_is_named_in_one_sentence(
     capsys: pytest.CaptureFixture[str], error: Exception, named: str
 ) -> None:
     assert run_command(raising(error), debug=False) == 1
-    advice = "run it with --debug and report that"
+    advice = "run it with --debug and report the output"
     assert capsys.readouterr().err == f"hetuflow: This is a bug in hetuflow, sorry: {named}; {advice}.\n"
 
 

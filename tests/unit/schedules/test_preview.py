@@ -29,7 +29,7 @@ def test_runs_of_skipped_fires_are_told_once() -> None:
 def test_nobody_waits_for_a_schedule_that_never_fires() -> None:
     always = DailyBlackout(start=time(0), end=time(0))
     spec = ScheduleSpec(name="x", every=timedelta(seconds=1), blackout=(always,))
-    (one,) = preview(upcoming(spec, ID, {}, START), 5, most_looked_at=1000)
+    (one,) = preview(upcoming(spec, ID, {}, START), 5, most_examined=1000)
     assert (one.times, one.skip is None) == (1000, False)
 
 

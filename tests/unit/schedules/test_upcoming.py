@@ -124,7 +124,7 @@ def test_included_calendars_admit_only_their_days() -> None:
 
 def test_a_calendar_that_is_gone_lets_nothing_through_and_says_so() -> None:
     spec = ScheduleSpec(name="x", cron="0 0 * * *", calendar=CalendarUse(exclude=("gone",)))
-    assert told(spec, 1) == [("01-02 00:00", "there is no calendar gone")]
+    assert told(spec, 1) == [("01-02 00:00", "the calendar gone does not exist")]
 
 
 def test_calendars_combine_and_make_exceptions() -> None:
