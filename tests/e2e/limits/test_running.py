@@ -89,7 +89,7 @@ def test_a_limit_holds_when_its_server_and_its_agent_die(lone_server: System) ->
     survivor = HandAgent(lone_server.url, lone_server.agent_token)
     survivor.register(labels={"only": name})
     with Running([*HETUFLOW, "server"], env=environment) as doomed:
-        lost = HandAgent(doomed.await_log("Listening.")["url"], lone_server.agent_token)
+        lost = HandAgent(doomed.await_log("listening")["url"], lone_server.agent_token)
         lost.register(labels={"only": name})
         held = two_of(lost, job.name)
         assert {lost.start(one) for one in held} == {m.ReportOutcome.OK}

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from hetuflow_core.errors import HetuflowError, Invalid
 from hetuflow_core.runtime.exit_codes import run_command
-from hetuflow_server.cli.command_tree import Noun, Verb, all_commands, early_options, spoken
+from hetuflow_server.cli.command_tree import Noun, Verb, all_commands, early_options, with_common_behaviour
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.main import _NOUN_LEFT_OUT, hetuflow
 from hetuflow_server.cli.options.shared import COMMON, YES
@@ -56,7 +56,7 @@ def count_things(output: str) -> None:
 @pytest.fixture
 def program() -> click.Group:
     root = Noun("hetuflow", params=[*early_options(hidden=False)])
-    root.add_command(spoken(thing_group))
+    root.add_command(with_common_behaviour(thing_group))
     return root
 
 
@@ -195,10 +195,10 @@ def test_scripts_are_asked_only_about_what_they_cannot_see(yes: bool, program: c
     @YES
     @server_command
     def drop(invocation: Invocation, everything: bool) -> None:
-        invocation.sure("Drop it?", asks_scripts=everything)
+        invocation.confirm("Drop it?", asks_scripts=everything)
         click.echo("dropped")
 
-    program.add_command(spoken(drop))
+    program.add_command(with_common_behaviour(drop))
     answer = ["--yes"] if yes else []
     assert CliRunner().invoke(program, ["drop", *answer]).output == "dropped\n"
     result = CliRunner().invoke(program, ["drop", "--all", *answer])
@@ -214,10 +214,10 @@ def test_people_are_asked(
     @YES
     @server_command
     def drop(invocation: Invocation) -> None:
-        invocation.sure("Drop it?")
+        invocation.confirm("Drop it?")
         click.echo("dropped")
 
-    program.add_command(spoken(drop))
+    program.add_command(with_common_behaviour(drop))
     monkeypatch.setattr("hetuflow_server.cli.invocation.is_terminal", lambda _: True)
     result = CliRunner().invoke(program, ["drop"], input=answer)
     assert "Drop it? [y/N]" in result.output

@@ -14,7 +14,7 @@ from hetuflow_core.errors import HetuflowError, NotFound, ServerUnreachable
 from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_server.cli import editor
 from hetuflow_server.cli.editor import edited, merge_patch
-from hetuflow_server.cli.name_suggestions import suggesting
+from hetuflow_server.cli.name_suggestions import with_suggestions
 from hetuflow_server.cli.options.new_job import job_document, schedule_document
 from hetuflow_server.cli.output.progress import bar
 from hetuflow_server.jobs.document_changes import merged
@@ -109,10 +109,10 @@ def away() -> list[str]:
 
 def test_names_that_are_near_are_suggested() -> None:
     with pytest.raises(NotFound, match=r"^There is no job 'helo': did you mean 'hello'\?$"):
-        suggesting(fails, "helo", lambda: ["hello", "nightly"])
+        with_suggestions(fails, "helo", lambda: ["hello", "nightly"])
     for names in (lambda: ["nightly"], away):
         with pytest.raises(NotFound, match="look at the list"):
-            suggesting(fails, "helo", names)
+            with_suggestions(fails, "helo", names)
 
 
 @pytest.mark.parametrize(
