@@ -15,7 +15,7 @@ from hetuflow_core.errors import HetuflowError, Invalid
 from hetuflow_core.runtime.exit_codes import run_command
 from hetuflow_server.cli.command_tree import Noun, Verb, all_commands, early_options, with_common_behaviour
 from hetuflow_server.cli.invocation import Invocation, server_command
-from hetuflow_server.cli.main import _NOUN_LEFT_OUT, hetuflow
+from hetuflow_server.cli.main import _MISSING_NOUNS, hetuflow
 from hetuflow_server.cli.options.shared import COMMON, YES
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -126,7 +126,7 @@ def test_every_command_is_a_noun_or_a_verb() -> None:
 
 def test_what_is_suggested_for_verbs_without_a_noun_exists() -> None:
     paths = {" ".join(path) for path, _ in all_commands(hetuflow)}
-    assert set(_NOUN_LEFT_OUT.values()) <= paths
+    assert set(_MISSING_NOUNS.values()) <= paths
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_suggested_for_verbs_without_a_noun_exists() -> None:
         ),
         (
             ["run", "x"],
-            "hetuflow: No such command 'run'. Did you mean `hetuflow job run`? See `hetuflow --help`.\n",
+            "hetuflow: Unknown command 'run'. Did you mean `hetuflow job run`? See `hetuflow --help`.\n",
         ),
         (
             ["task", "list", "--sinse", "1h"],

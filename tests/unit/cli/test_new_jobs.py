@@ -13,7 +13,7 @@ from hypothesis import given, strategies as st
 from hetuflow_core.errors import HetuflowError, NotFound, ServerUnreachable
 from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_server.cli import editor
-from hetuflow_server.cli.editor import edited, merge_patch
+from hetuflow_server.cli.editor import edit_document, merge_patch
 from hetuflow_server.cli.name_suggestions import with_suggestions
 from hetuflow_server.cli.options.new_job import job_document, schedule_document
 from hetuflow_server.cli.output.progress import bar
@@ -85,7 +85,7 @@ def test_what_was_edited_badly_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
         return text.replace("a: 1", "a: [1") if len(shown) == 1 else text.replace("a: [1", "a: 2")
 
     monkeypatch.setattr(editor.click, "edit", edit)
-    assert edited("job x", {"a": 1, "b": 2}) == {"a": 2}
+    assert edit_document("job x", {"a": 1, "b": 2}) == {"a": 2}
     assert "a: [1" in shown[1]
     assert shown[1].startswith("# while parsing")
 
@@ -95,8 +95,8 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
     monkeypatch.setattr(editor.click, "edit", lambda *_, **__: answer)
-    with pytest.raises(HetuflowError, match=r"Nothing is changed\."):
-        edited("job x", {"a": 1})
+    with pytest.raises(HetuflowError, match=r"Nothing was changed\."):
+        edit_document("job x", {"a": 1})
 
 
 def fails() -> None:
