@@ -92,7 +92,7 @@ def test_the_last_word_counts_and_every_word_beats_the_environment(program: clic
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-n", "team", "thing", "count"], "takes no --namespace"),
+        (["-n", "team", "thing", "count"], "does not accept --namespace"),
         (["-o", "yaml", "thing", "count"], "'yaml' is not one of 'text', 'json'"),
         (["-o", "nonsense", "thing", "get", "a"], "'nonsense' is not one of"),
     ],

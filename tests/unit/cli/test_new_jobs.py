@@ -56,7 +56,7 @@ def test_a_command_or_a_script_becomes_a_job(tmp_path: Path) -> None:
     assert spec.run is not None
     assert spec.run.script == "echo hi\n"
     for command, script in ((["x"], "y"), ([], None)):
-        with pytest.raises(click.UsageError, match="Say what to run"):
+        with pytest.raises(click.UsageError, match="Give either a command"):
             job_document("j", command=command, script=script, schedule=None)
     with pytest.raises(NotFound, match="There is no file"):
         job_document("j", command=[], script=str(tmp_path / "absent"), schedule=None)
