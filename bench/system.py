@@ -75,7 +75,7 @@ class System:
             self.agent_token = self._run("agent", "token", "create", "-q")
             server = stack.enter_context(self._process("server", ["-m", "hetuflow_server", "server"]))
             self.server_pid = server.pid
-            self.url = server.await_log("Listening.")["url"]
+            self.url = server.await_log("listening")["url"]
             wait_until(self._partitioned, what="Partitions were not made", log_tail=server.log_tail)
             self._stack = stack.pop_all()
         return self
@@ -223,7 +223,7 @@ class System:
         """Run one more server on the same database; gives the seconds until it said it was listening."""
         began = time.perf_counter()
         with self._process(f"server-{time.monotonic_ns()}", ["-m", "hetuflow_server", "server"]) as server:
-            server.await_log("Listening.")
+            server.await_log("listening")
             yield time.perf_counter() - began
 
     def agent_pid(self, name: str) -> int:

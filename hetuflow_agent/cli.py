@@ -26,23 +26,24 @@ _INIT = "--init"
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @config_option
-@click.option(_DEBUG, is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.option(_DEBUG, is_flag=True, help="Log at debug level and show tracebacks of errors.")
 @click.option(
     _INIT,
     "as_init",
     is_flag=True,
-    help="Be the first process of a container: the keeper, with the agent as its child. So it is anyway as "
+    help="Run as the first process of a container: the keeper with the agent as its child. This is "
+    "the default as "
     "process 1.",
 )
 @click.version_option(__version__, prog_name=_PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(context: click.Context, config_path: Path | None, debug: bool, as_init: bool) -> int | None:
-    """Pull work from a Hetuflow server and run it on this host.
+    """Get work from a Hetuflow server and run it on this host.
 
-    Without a command it runs the agent until it is told to stop.
+    Without a command, the agent runs until it is stopped.
     """
     if config_path is not None:
-        # A file named before the command counts for the command too.
+        # --config before the command also applies to the command.
         named = {"config_path": config_path}
         context.default_map = {"run": named, "config": {"check": named, "show": named}}
     if context.invoked_subcommand is None:
@@ -52,10 +53,10 @@ def cli(context: click.Context, config_path: Path | None, debug: bool, as_init: 
 
 @cli.command("run")
 @config_option
-@click.option(_DEBUG, is_flag=True, help="Log everything, and show tracebacks of errors.")
+@click.option(_DEBUG, is_flag=True, help="Log at debug level and show tracebacks of errors.")
 @click.pass_context
 def run(context: click.Context, config_path: Path | None, debug: bool) -> int:
-    """Run the agent; the same as no command at all."""
+    """Run the agent; the same as no command."""
     parent = context.parent
     given = parent.params if parent is not None else {}
     return run_agent(config_path, debug=debug or bool(given.get("debug")), as_init=bool(given.get("as_init")))
@@ -70,7 +71,7 @@ def run_agent(config_path: Path | None, *, debug: bool, as_init: bool = False) -
     configure_logging(level, settings.log.format, log_stream(settings.log, _PROGRAM))
     if as_init or os.getpid() == 1:
         become_keeper(settings.agent, [sys.executable, "-m", "hetuflow_agent", *_without_init(sys.argv[1:])])
-    # The standard event loop, never uvloop: that one spawns processes many times slower.
+    # The standard event loop, not uvloop, which spawns processes many times slower.
     return run_application(build_agent(settings, read_again=lambda: _load(config_path)))
 
 

@@ -35,21 +35,21 @@ def _default_slots(_: Mapping[str, Any], host: HostFacts) -> int:
 
 
 def _token_fault(token: str) -> str | None:
-    # It travels in an HTTP header, where anything else would break the request or be cut off.
+    # The token is sent in an HTTP header, where other characters would break the request.
     if not all("!" <= character <= "~" for character in token):
         return "must be ASCII without spaces: copy it as `hetuflow agent token create` printed it"
     return None
 
 
 def parse_resources(given: Mapping[str, str]) -> dict[str, float]:
-    """`cpu`, `memory` in bytes and `gpu` as far as they are given; raise Invalid for anything else."""
+    """Parse the given amounts of `cpu`, `memory` (in bytes) and `gpu`; raise Invalid for other resources."""
     amounts: dict[str, float] = {}
     for name, text in given.items():
         if name == "memory":
             amounts[name] = parse_size(text)
             continue
         if name not in ("cpu", "gpu"):
-            raise Invalid(f'"{name[:64]}" is no resource: use cpu, memory or gpu')
+            raise Invalid(f'"{name[:64]}" is not a resource: use cpu, memory or gpu')
         try:
             amounts[name] = float(text) if name == "cpu" else int(text)
         except ValueError:
@@ -81,21 +81,21 @@ def _networks_fault(networks: tuple[str, ...]) -> str | None:
         try:
             ip_network(network, strict=False)
         except ValueError:
-            return f"holds {network!r}, which is no network: write one such as 10.0.0.0/8"
+            return f"contains {network!r}, which is not a network: write one such as 10.0.0.0/8"
     return None
 
 
 def _modules_fault(modules: tuple[str, ...]) -> str | None:
     for module in modules:
         if _MODULE.fullmatch(module) is None:
-            return f"holds {module!r}, which is no module: write one such as acme.reports or acme.*"
+            return f"contains {module!r}, which is not a module: write one such as acme.reports or acme.*"
     return None
 
 
 def _users_fault(users: tuple[str, ...]) -> str | None:
     for user in users:
         if _USER.fullmatch(user) is None:
-            return f"holds {user!r}, which is no name of a user"
+            return f"contains {user!r}, which is not a user name"
     return None
 
 
@@ -104,15 +104,15 @@ def _patterns_fault(patterns: tuple[str, ...]) -> str | None:
         try:
             compiled = re.compile(pattern.encode())
         except re.error as error:
-            return f"holds {pattern!r}, which is no regular expression ({error})"
+            return f"contains {pattern!r}, which is not a regular expression ({error})"
         if compiled.match(b"") is not None:
-            return f"holds {pattern!r}, which matches the empty text: it would mask nothing"
+            return f"contains {pattern!r}, which matches the empty text: it would mask nothing"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSettings(Section):
-    """The agent of this host: who it is, which server it asks for work, and how much it takes."""
+    """The agent of this host: its name, its server and its capacity."""
 
     name: Annotated[
         str,
@@ -129,14 +129,14 @@ class HostSettings(Section):
     server_ca: Annotated[
         Path | None,
         Key(
-            "File with the authorities to trust in place of those of the host, in PEM form.",
+            "File with the certificate authorities to trust instead of those of the host, in PEM format.",
             example=Path("/etc/hetuflow/ca.crt"),
         ),
     ] = None
     client_cert: Annotated[
         Path | None,
         Key(
-            "Certificate to show to servers that want one, in PEM form.",
+            "Client certificate for servers that require one, in PEM format.",
             example=Path("/etc/hetuflow/agent.crt"),
         ),
     ] = None
@@ -150,7 +150,7 @@ class HostSettings(Section):
     token: Annotated[
         SecretText,
         Key(
-            "Token the agent identifies itself with; `hetuflow agent token create` prints one.",
+            "Token that authenticates the agent; create it with `hetuflow agent token create`.",
             rule=_token_fault,
             example="TOKEN",
         ),
@@ -158,7 +158,8 @@ class HostSettings(Section):
     data_dir: Annotated[
         Path,
         Key(
-            "Directory for work directories, logs under way and results not yet reported.",
+            "Directory for work folders, logs that are not uploaded yet and results that are not "
+            "reported yet.",
             derived=Derived(
                 "`~/.local/share/hetuflow-agent`, for root `/var/lib/hetuflow-agent`", _default_data_dir
             ),
@@ -167,12 +168,12 @@ class HostSettings(Section):
     ]
     namespaces: Annotated[
         tuple[str, ...],
-        Key("Namespaces to take work from; the token has to allow them.", rule=names_fault),
+        Key("Namespaces to serve; the token must allow them.", rule=names_fault),
     ] = ("default",)
     slots: Annotated[
         int,
         Key(
-            "Most tasks that run at the same time.",
+            "Maximum number of concurrent tasks.",
             least=1,
             most=_MOST_SLOTS,
             derived=Derived("twice the number of CPUs", _default_slots),
@@ -182,15 +183,16 @@ class HostSettings(Section):
     labels: Annotated[
         Mapping[str, str],
         Key(
-            "Facts about this host that jobs may ask for, beside its `os`, `arch` and `hostname`.",
+            "Labels that jobs can require, in addition to the automatic `os`, `arch` and `hostname`.",
             example={"zone": "eu", "disk": "ssd"},
         ),
     ] = field(default_factory=dict)
     resources: Annotated[
         Mapping[str, str],
         Key(
-            "What tasks that ask for `cpu`, `memory` or `gpu` may take; what is not given is measured, "
-            "except `gpu`, of which there is none then.",
+            "Resources that tasks can request: `cpu`, `memory` and `gpu`. `cpu` and `memory` are "
+            "measured if not given; "
+            "`gpu` is 0 if not given.",
             rule=_resources_fault,
             example={"cpu": "4", "memory": "8Gi", "gpu": "1"},
         ),
@@ -198,7 +200,7 @@ class HostSettings(Section):
     taints: Annotated[
         tuple[str, ...],
         Key(
-            "What keeps jobs away that do not tolerate it, as `key=value:NoSchedule`.",
+            "Taints, such as `key=value:NoSchedule`, that keep away jobs without a matching toleration.",
             rule=_taints_fault,
             example=("spot=yes:NoSchedule",),
         ),
@@ -206,7 +208,7 @@ class HostSettings(Section):
     pools: Annotated[
         tuple[str, ...],
         Key(
-            "Pools this agent takes work from; none is the default pool, `default` names it.",
+            "Pools that this agent serves; the pool `default` if empty.",
             rule=names_fault,
             example=("gpu",),
         ),
@@ -222,7 +224,7 @@ class HostSettings(Section):
     python_modules: Annotated[
         tuple[str, ...],
         Key(
-            "Modules whose `@task` functions the `python` executor may run; `acme.*` is all of a package.",
+            "Modules whose `@task` functions the `python` executor may run; `acme.*` allows a whole package.",
             rule=_modules_fault,
             example=("acme.reports",),
         ),
@@ -230,7 +232,7 @@ class HostSettings(Section):
     run_as: Annotated[
         tuple[str, ...],
         Key(
-            "Users of this host that tasks may run as (`run.user` of a job); only an agent of root can.",
+            "Users that tasks may run as (`run.user` of a job); requires that the agent runs as root.",
             rule=_users_fault,
             example=("reports",),
         ),
@@ -238,42 +240,49 @@ class HostSettings(Section):
     on_stop: Annotated[
         Literal["leave", "drain", "end"],
         Key(
-            "What a stopping agent does with running tasks: `leave` them to the keeper, where the next start "
-            "finds them, wait for them (`drain`), or `end` them.",
+            "What a stopping agent does with running tasks: `leave` them to the keeper until the next start, "
+            "`drain` (wait for them), or `end` them.",
         ),
     ] = "leave"
     cgroups: Annotated[
         Literal["auto", "off"],
-        Key("Whether tasks are put into control groups (version 2) where this host allows it."),
+        Key("Whether tasks run in control groups (version 2) if the host supports them."),
     ] = "auto"
     niceness: Annotated[
-        int, Key("How far tasks stand back for other programs of the host.", least=0, most=19)
+        int,
+        Key(
+            "Niceness of tasks; a higher value gives other programs of the host more CPU time.",
+            least=0,
+            most=19,
+        ),
     ] = 0
     output_limit: Annotated[
         int,
         Key(
-            "Most bytes a task may write to standard output and error together; then it is ended. Of a "
-            "daemon counts what was not shipped yet.",
+            "Maximum number of bytes that a task may write to standard output and error together "
+            "before it is "
+            "ended. For a daemon, only output that is not uploaded yet counts.",
             least=1024,
         ),
     ] = 1024**3
     workdir_keep_failed: Annotated[
         timedelta,
         Key(
-            "How long the directory of an attempt that failed is kept in `failed` under `data_dir`; 0 is not "
-            "at all.",
+            "How long work folders of failed attempts are kept in `failed` under `data_dir`; with 0 "
+            "they are not "
+            "kept.",
             least=timedelta(0),
             most=timedelta(days=365),
         ),
     ] = timedelta(0)
     workdir_keep_most: Annotated[
         int,
-        Key("Most bytes of disk that kept directories may take together; the oldest go first.", least=0),
+        Key("Maximum number of bytes of all kept work folders; the oldest are removed first.", least=0),
     ] = 10 * 1024**3
     mask: Annotated[
         tuple[str, ...],
         Key(
-            "Regular expressions for secrets in logs: what they match within a line never leaves this host.",
+            "Regular expressions for secrets in logs; matching text within a line is masked on this host.",
             rule=_patterns_fault,
             example=("password=\\S+", "AKIA[0-9A-Z]{16}"),
         ),
@@ -281,7 +290,8 @@ class HostSettings(Section):
     stop_timeout: Annotated[
         timedelta,
         Key(
-            "How long a stopping agent takes: half for tasks to end, half to report; the rest follows later.",
+            "Maximum stop time: half of it for tasks to end, half to report results. The rest is "
+            "reported later.",
             least=timedelta(0),
             most=timedelta(minutes=10),
         ),
@@ -290,7 +300,7 @@ class HostSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings(Settings):
-    """What `hetuflow-agent` reads."""
+    """The settings of `hetuflow-agent`."""
 
     agent: HostSettings
     log: LogSettings

@@ -1,4 +1,4 @@
-"""What operators set about logging in, and about how often one may ask."""
+"""Settings of login and rate limits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ def _roles_fault(roles: Mapping[str, str]) -> str | None:
         try:
             parse_role(meaning)
         except ValueError as error:
-            return f"has for {group!r} a value that stands for nothing: {error}"
+            return f"has an invalid value for {group!r}: {error}"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthSettings(Section):
-    """How people log in, and how often one may ask. Give all servers the same values."""
+    """Login and rate limits. Use the same values on all servers."""
 
     token_lifetime: Annotated[
         timedelta,
         Key(
-            "How long the access token of somebody who has logged in is good before it must be refreshed.",
+            "How long an access token is valid before it must be refreshed.",
             least=timedelta(minutes=1),
             most=timedelta(days=1),
         ),
@@ -37,24 +37,25 @@ class AuthSettings(Section):
     session_lifetime: Annotated[
         timedelta,
         Key(
-            "How long somebody stays logged in without refreshing the token.",
+            "How long a login session lasts without a refresh of its token.",
             least=timedelta(minutes=5),
             most=timedelta(days=365),
         ),
     ] = timedelta(days=7)
     attempts_per_user: Annotated[
         int,
-        Key("How often a minute logging in as one user may fail.", least=1, most=10_000),
+        Key("Maximum number of failed logins per minute and user.", least=1, most=10_000),
     ] = 10
     attempts_per_source: Annotated[
         int,
-        Key("How often a minute logging in from one address may fail.", least=1, most=100_000),
+        Key("Maximum number of failed logins per minute and source address.", least=1, most=100_000),
     ] = 60
     requests_per_second: Annotated[
         int,
         Key(
-            "How many requests a second one key or user may send to one server, twice that at once; a key "
-            "may have its own rate. Agents are not counted.",
+            "Maximum number of requests per second from one key or user to one server, with bursts of "
+            "twice as many. "
+            "A key can have a different rate. Agents are not limited.",
             least=1,
             most=1_000_000,
         ),
@@ -62,7 +63,7 @@ class AuthSettings(Section):
     verifiers: Annotated[
         tuple[str, ...],
         Key(
-            "Identity verifiers of installed packages that are asked about credentials of others.",
+            "Identity verifiers of installed packages, which check credentials that Hetuflow did not issue.",
             example=("acme",),
         ),
     ] = ()
@@ -70,35 +71,35 @@ class AuthSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OidcSettings(Section):
-    """An OpenID Connect provider that people may log in through; without an issuer there is none."""
+    """Login through an OpenID Connect provider; disabled without an issuer."""
 
     issuer: Annotated[
         str | None,
         Key(
-            "Address of the provider, as its tokens name it.",
+            "Address of the provider, equal to the issuer in its tokens.",
             rule=http_url_fault,
             example="https://login.example.com",
         ),
     ] = None
-    client_id: Annotated[str | None, Key("Who we are to the provider.", example="hetuflow")] = None
+    client_id: Annotated[str | None, Key("Client id of Hetuflow at the provider.", example="hetuflow")] = None
     client_secret: Annotated[
-        SecretText | None, Key("What proves it, unless the provider needs no proof.", example="CHANGE-ME")
+        SecretText | None, Key("Client secret, if the provider requires one.", example="CHANGE-ME")
     ] = None
     redirect_url: Annotated[
         str | None,
         Key(
-            "Where the provider sends browsers back to; register it there.",
+            "Address to which the provider redirects browsers; register it at the provider.",
             rule=http_url_fault,
             example="https://hetuflow.example.com/api/v1/auth/oidc/callback",
         ),
     ] = None
-    scopes: Annotated[tuple[str, ...], Key("What is asked for.")] = ("openid", "profile", "email")
-    name_claim: Annotated[str, Key("The claim that holds the name of a user.")] = "preferred_username"
-    groups_claim: Annotated[str, Key("The claim that holds the list of groups.")] = "groups"
+    scopes: Annotated[tuple[str, ...], Key("Requested scopes.")] = ("openid", "profile", "email")
+    name_claim: Annotated[str, Key("Claim that contains the user name.")] = "preferred_username"
+    groups_claim: Annotated[str, Key("Claim that contains the list of groups.")] = "groups"
     roles: Annotated[
         Mapping[str, str],
         Key(
-            "What groups stand for: a role everywhere, `ROLE@NAMESPACE`, or `agent@NAMESPACE`.",
+            "Role of each group: `ROLE` for all namespaces, `ROLE@NAMESPACE`, or `agent@NAMESPACE`.",
             rule=_roles_fault,
             example={"staff": "viewer", "team-a": "editor@team-a"},
         ),
@@ -106,7 +107,7 @@ class OidcSettings(Section):
     token_audience: Annotated[
         str | None,
         Key(
-            "Take tokens that the provider has made for this audience as credentials, of people and agents.",
+            "Accept tokens of the provider for this audience as credentials of users and agents.",
             example="hetuflow-api",
         ),
     ] = None
@@ -115,4 +116,4 @@ class OidcSettings(Section):
         if self.issuer is not None:
             for name, value in (("client_id", self.client_id), ("redirect_url", self.redirect_url)):
                 if value is None:
-                    yield Fault(name, "is needed when there is an issuer")
+                    yield Fault(name, "is required with issuer")

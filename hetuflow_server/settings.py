@@ -22,7 +22,7 @@ _HIGHEST_PORT = 65_535
 
 
 def _database_url_fault(url: str) -> str | None:
-    """What keeps `url` from naming a PostgreSQL database; repeats nothing of it, a password is in it."""
+    """Return the fault of a database URL. The message does not quote the URL, which contains a password."""
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in _POSTGRESQL_SCHEMES:
         return "must be of the form postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -31,8 +31,8 @@ def _database_url_fault(url: str) -> str | None:
     try:
         hosts = urlsplit(url).netloc.rpartition("@")[2].split(",")
     except ValueError:
-        return "has a host that is not a name or an address: correct it, an IPv6 address stands in brackets"
-    # The last colon outside of an IPv6 address's brackets starts the port.
+        return "has a host that is not a name or an address: write IPv6 addresses in brackets"
+    # The port starts after the last colon outside of the brackets of an IPv6 address.
     ports = [host.rpartition("]")[2].rpartition(":")[2] for host in hosts if ":" in host.rpartition("]")[2]]
     if not all(
         port.isascii() and port.isdigit() and 0 < int(port) <= _HIGHEST_PORT for port in ports if port
@@ -46,20 +46,20 @@ def _networks_fault(given: tuple[str, ...]) -> str | None:
         try:
             ip_network(network)
         except ValueError:
-            return f"holds {network!r}, which is no network: write one such as 10.0.0.0/8"
+            return f"contains {network!r}, which is not a network: write one such as 10.0.0.0/8"
     return None
 
 
 def _origins_fault(given: tuple[str, ...]) -> str | None:
     for origin in given:
         if http_url_fault(origin) is not None or urlsplit(origin).path:
-            return f"holds {origin!r}, which is no origin: write one such as https://dashboard.example.com"
+            return f"contains {origin!r}, which is not an origin: write one such as https://dashboard.example.com"
     return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatabaseSettings(Section):
-    """The PostgreSQL database that all servers share; it is all the state there is."""
+    """The PostgreSQL database that all servers share. It contains the whole state of the system."""
 
     url: Annotated[
         SecretText,
@@ -71,12 +71,12 @@ class DatabaseSettings(Section):
     ]
     pool_size: Annotated[
         int,
-        Key("Most connections one server opens for requests and loops.", least=2, most=500),
+        Key("Maximum number of connections of one server for requests and loops.", least=2, most=500),
     ] = 10
     connect_timeout: Annotated[
         timedelta,
         Key(
-            "How long to wait for a connection; whole seconds, as PostgreSQL's client library counts them.",
+            "How long to wait for a connection, in whole seconds.",
             least=timedelta(seconds=2),
             most=timedelta(minutes=5),
             rule=whole_seconds_fault,
@@ -85,7 +85,7 @@ class DatabaseSettings(Section):
     statement_timeout: Annotated[
         timedelta,
         Key(
-            "PostgreSQL ends a statement that runs longer than this.",
+            "PostgreSQL cancels statements that run longer than this.",
             least=timedelta(seconds=1),
             most=timedelta(hours=1),
         ),
@@ -94,57 +94,59 @@ class DatabaseSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings(Section):
-    """The address this server listens on, and what it signs with."""
+    """The address, certificates and keys of this server."""
 
     host: Annotated[
         str,
-        Key("Address to listen on; `0.0.0.0` or `::` is every address of the host.", rule=host_fault),
+        Key("Address to listen on; `0.0.0.0` or `::` means all addresses of the host.", rule=host_fault),
     ] = "127.0.0.1"
-    port: Annotated[int, Key("TCP port to listen on; 0 takes any free one.", least=0, most=_HIGHEST_PORT)] = (
+    port: Annotated[int, Key("TCP port to listen on; 0 picks a free port.", least=0, most=_HIGHEST_PORT)] = (
         8600
     )
     secret_key: Annotated[
         SecretText,
         Key(
-            "Key to encrypt secrets and to sign tokens of people with, the same on all servers. There is no "
-            "default: "
-            'make one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
+            "Key that encrypts secrets and signs the access tokens of users; must be the same on all "
+            "servers. It has "
+            "no default: "
+            'create one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
             min_length=32,
-            # Too short to be accepted: taking the template as it is must not give everybody the same key.
+            # Too short to be accepted, so that an unchanged template does not start with a public key.
             example="CHANGE-ME",
         ),
     ]
     tls_cert: Annotated[
         Path | None,
         Key(
-            "Certificate to answer by https with, in PEM form and with those between it and the authority; "
-            "SIGHUP has it read again.",
+            "TLS certificate in PEM format, with its intermediate certificates; enables HTTPS. SIGHUP "
+            "reloads it.",
             example=Path("/etc/hetuflow/server.crt"),
         ),
     ] = None
     tls_key: Annotated[
         Path | None,
-        Key("Private key of the certificate, in PEM form.", example=Path("/etc/hetuflow/server.key")),
+        Key("Private key of the certificate in PEM format.", example=Path("/etc/hetuflow/server.key")),
     ] = None
     tls_client_ca: Annotated[
         Path | None,
         Key(
-            "Answer only callers that show a certificate of these authorities.",
+            "Require client certificates of these authorities.",
             example=Path("/etc/hetuflow/clients-ca.crt"),
         ),
     ] = None
     secret_keyring: Annotated[
         Path | None,
         Key(
-            "File with further keys, one per line, that secrets may be encrypted with: a former "
-            "`secret_key`, or one that is about to be it. See Rotating the key in the guide to secrets.",
+            "File with additional keys that decrypt secrets, one per line: former or future values of "
+            "`secret_key`. See Rotating the key in the guide to secrets.",
             example=Path("/etc/hetuflow/keyring"),
         ),
     ] = None
     advertise_url: Annotated[
         str | None,
         Key(
-            "Address under which others reach this server, if it is not the one it listens on.",
+            "Address at which agents and other servers reach this server, if it differs from the "
+            "listen address.",
             rule=http_url_fault,
             example="https://hetuflow.example.com",
         ),
@@ -152,7 +154,8 @@ class HttpSettings(Section):
     weight: Annotated[
         int,
         Key(
-            "How many namespaces this server looks after, relative to others; 0: only those pinned to it.",
+            "Share of the namespaces that this server owns, relative to other servers; 0: only pinned "
+            "namespaces.",
             least=0,
             most=10_000,
         ),
@@ -160,7 +163,7 @@ class HttpSettings(Section):
     trusted_proxies: Annotated[
         tuple[str, ...],
         Key(
-            "Networks of proxies whose X-Forwarded-For header is believed.",
+            "Networks of proxies whose X-Forwarded-For header is trusted.",
             rule=_networks_fault,
             example=("10.0.0.0/8",),
         ),
@@ -168,8 +171,7 @@ class HttpSettings(Section):
     cors_origins: Annotated[
         tuple[str, ...],
         Key(
-            "Origins whose pages may call the REST API from a browser; none unless named. Such pages bring a "
-            "key or a token of their own.",
+            "Origins whose pages may call the REST API from a browser. The pages must send a key or a token.",
             rule=_origins_fault,
             example=("https://dashboard.example.com",),
         ),
@@ -177,7 +179,7 @@ class HttpSettings(Section):
     stop_timeout: Annotated[
         timedelta,
         Key(
-            "How long a stopping server waits for open requests and loops before it ends them.",
+            "How long a stopping server waits for open requests and loops before it cancels them.",
             least=timedelta(0),
             most=timedelta(minutes=10),
         ),
@@ -195,15 +197,16 @@ class HttpSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderSettings(Section):
-    """How servers elect the one that binds namespaces to servers and looks after what they share.
+    """Election of the leader, which binds namespaces to servers and runs cluster-wide work.
 
-    Give all servers the same values.
+    Use the same values on all servers.
     """
 
     ttl: Annotated[
         timedelta,
         Key(
-            "How long leadership lasts without renewal: the longest time without a leader after a crash.",
+            "How long leadership lasts without renewal. After a crash there is no leader for at most "
+            "this time.",
             least=timedelta(seconds=1),
             most=timedelta(minutes=5),
         ),
@@ -211,7 +214,7 @@ class LeaderSettings(Section):
     renew_every: Annotated[
         timedelta,
         Key(
-            "How often the leader renews.",
+            "How often the leader renews its leadership.",
             least=timedelta(milliseconds=100),
             derived=Derived("a quarter of ttl", lambda values, _: values["ttl"] * 0.25),
             example=timedelta(seconds=2.5),
@@ -220,7 +223,7 @@ class LeaderSettings(Section):
     give_up_after: Annotated[
         timedelta,
         Key(
-            "A leader that could not renew for this long steps down by itself, before others may take over.",
+            "A leader that cannot renew for this long steps down, before another server can take over.",
             least=timedelta(milliseconds=200),
             derived=Derived("0.6 of ttl", lambda values, _: values["ttl"] * 0.6),
             example=timedelta(seconds=6),
@@ -230,7 +233,7 @@ class LeaderSettings(Section):
     heartbeat_every: Annotated[
         timedelta,
         Key(
-            "How often each server says that it is there.",
+            "How often each server sends a heartbeat.",
             least=timedelta(milliseconds=100),
             most=timedelta(minutes=1),
         ),
@@ -238,7 +241,8 @@ class LeaderSettings(Section):
     dead_after: Annotated[
         timedelta,
         Key(
-            "A server not heard of for this long counts as dead, and others look after its namespaces.",
+            "A server without a heartbeat for this long is considered dead; other servers take over "
+            "its namespaces.",
             least=timedelta(milliseconds=200),
             derived=Derived("four times heartbeat_every", lambda values, _: values["heartbeat_every"] * 4),
             example=timedelta(seconds=8),
@@ -251,7 +255,7 @@ class LeaderSettings(Section):
             message = f"must be at least twice heartbeat_every: it is {dead} and heartbeat_every is {beat}"
             yield Fault("dead_after", message)
         ttl, give_up, renew = (
-            format_duration(one) for one in (self.ttl, self.give_up_after, self.renew_every)
+            format_duration(setting) for setting in (self.ttl, self.give_up_after, self.renew_every)
         )
         if self.give_up_after >= self.ttl:
             yield Fault("give_up_after", f"must be shorter than ttl: it is {give_up} and ttl is {ttl}")
@@ -262,23 +266,24 @@ class LeaderSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentsSettings(Section):
-    """Which agents are let in; what one agent does is set in its own `[agent]` section."""
+    """Admission of agents. The settings of an agent are in the `[agent]` section of its host."""
 
     require_approval: Annotated[
         bool,
-        Key("Agents nobody has heard of get no work until `hetuflow agent approve` lets them."),
+        Key("New agents get no work until they are approved with `hetuflow agent approve`."),
     ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings(Section):
-    """Messages to others when tasks end."""
+    """Messages to other systems when tasks end."""
 
     allow: Annotated[
         tuple[str, ...],
         Key(
-            "Networks that messages may go to besides the public internet, such as `10.1.0.0/16`; never open "
-            "the network of a cloud's metadata service.",
+            "Private networks that webhooks may call, such as `10.1.0.0/16`. Never allow the network "
+            "of a cloud "
+            "metadata service.",
             rule=_networks_fault,
         ),
     ] = ()
@@ -286,24 +291,24 @@ class WebhookSettings(Section):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings(Section):
-    """How long finished things are kept; what has not finished is never removed."""
+    """How long data is kept, and its maximum size. Unfinished tasks are never removed."""
 
     tasks: Annotated[
         timedelta,
         Key(
-            "How long tasks and their attempts are kept after they have finished, and backfills with them.",
+            "How long finished tasks, their attempts and their backfills are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
         ),
     ] = timedelta(days=30)
     logs: Annotated[
         timedelta,
-        Key("How long logs of tasks are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
+        Key("How long task logs are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
     ] = timedelta(days=14)
     artifacts: Annotated[
         timedelta,
         Key(
-            "How long files that tasks left behind are kept.",
+            "How long artifacts of tasks are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
         ),
@@ -311,7 +316,7 @@ class RetentionSettings(Section):
     events: Annotated[
         timedelta,
         Key(
-            "How long events, and their keys, are kept.",
+            "How long events and their keys are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
         ),
@@ -319,7 +324,7 @@ class RetentionSettings(Section):
     audit: Annotated[
         timedelta,
         Key(
-            "How long entries of the audit trail are kept; they go by whole days.",
+            "How long audit entries are kept; they are removed by whole days.",
             least=timedelta(days=1),
             most=timedelta(days=3650),
         ),
@@ -327,7 +332,7 @@ class RetentionSettings(Section):
     usage: Annotated[
         timedelta,
         Key(
-            "How long it is kept how busy the hosts of agents were, minute by minute.",
+            "How long the resource usage of agent hosts is kept, per minute.",
             least=timedelta(hours=1),
             most=timedelta(days=365),
         ),
@@ -335,7 +340,7 @@ class RetentionSettings(Section):
     artifact_cap: Annotated[
         int,
         Key(
-            "Most MiB of one file that a task leaves behind; of all its files four times that.",
+            "Maximum size of one artifact in MiB; all artifacts of an attempt may have four times that.",
             least=1,
             most=1024,
         ),
@@ -343,7 +348,8 @@ class RetentionSettings(Section):
     log_cap: Annotated[
         int,
         Key(
-            "Most MiB of one stream of a log; a longer one is cut, a daemon's loses its oldest part.",
+            "Maximum size of one log stream in MiB. A longer log is cut; that of a daemon loses its "
+            "oldest part.",
             least=1,
             most=1024 * 1024,
         ),
@@ -351,7 +357,7 @@ class RetentionSettings(Section):
     partition_ahead: Annotated[
         timedelta,
         Key(
-            "How far ahead the daily partitions are created, so that writing goes on when upkeep does not.",
+            "How far in advance daily partitions are created, so that writes continue if maintenance fails.",
             least=timedelta(days=1),
             most=timedelta(days=60),
         ),
@@ -363,7 +369,7 @@ _FOREIGN = {"agent": "hetuflow-agent"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(Settings):
-    """What `hetuflow server` reads."""
+    """The settings of `hetuflow server`."""
 
     database: DatabaseSettings
     server: HttpSettings
@@ -380,7 +386,7 @@ class ServerSettings(Settings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings(Settings):
-    """What commands that only work on the database read: migrating needs no secret key."""
+    """The settings of commands that use only the database: a migration needs no secret key."""
 
     database: DatabaseSettings
     log: LogSettings

@@ -1,1 +1,1 @@
-"""The composition root: the only place that constructs parts and knows their order."""
+"""The composition root: constructs all parts and defines their order."""

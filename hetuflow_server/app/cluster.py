@@ -1,4 +1,4 @@
-"""What makes one server of several: its lease, its row, its namespaces, and how it hands them over."""
+"""Cluster membership of a server: leader lease, server row, owned namespaces and handover."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWNED_EVERY_SECONDS = 1.0
 
 
 class Cluster:
-    """The roles of one server. Its id is drawn anew at every start: no two lives are taken for one."""
+    """The cluster roles of one server. Its id is new at every start, so that a restart is a new server."""
 
     def __init__(
         self,
@@ -86,7 +86,7 @@ class Cluster:
 
 
 class Handover:
-    """Started last and so stopped first: others take over while open requests are still being answered."""
+    """Started last and so stopped first: other servers take over while open requests complete."""
 
     name = "handover"
 
@@ -97,14 +97,14 @@ class Handover:
         pass
 
     async def stop(self) -> None:
-        # A loop that is stopped again later, as a part of its own, has nothing left to do.
+        # The application stops these loops again later, which then has no effect.
         await asyncio.gather(*(loop.stop() for loop in self._cluster.roles.duties))
         await self._cluster.membership.leave()
         await self._cluster.leadership.stop()
 
 
 def _leader_database(settings: ServerSettings) -> Database:
-    """Open sessions that cannot sit on their locks for longer than half a lease."""
+    """Return a pool whose sessions hold locks for at most half a lease."""
     half = settings.leader.ttl / 2
     return Database(
         settings.database.url.reveal(),

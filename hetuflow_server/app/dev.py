@@ -1,4 +1,4 @@
-"""The parts of a development system: embedded PostgreSQL, a server, an agent as a process of its own."""
+"""The parts of a development system: embedded PostgreSQL, a server and a separate agent process."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _HOST = "127.0.0.1"
 _WATCH_EVERY_SECONDS = 1.0
 _STOP_SECONDS = 45.0
 _URL, _KEY = "HETUFLOW_DATABASE__URL", "HETUFLOW_SERVER__SECRET_KEY"
-# Stands in for the address while the database is not up, so that all other settings are checked first.
-_UNKNOWN_YET = {_URL: "postgresql://not-started-yet/hetuflow", _KEY: "x" * 32}
+# Placeholder until the database runs, so that all other settings are checked first.
+_PLACEHOLDERS = {_URL: "postgresql://not-started-yet/hetuflow", _KEY: "x" * 32}
 
 _WHO = RequestContext.internal(Principal.with_role("dev", Role.ADMIN))
 
 
 class DevSystem:
-    """Everything `hetuflow dev` runs.
+    """All parts of `hetuflow dev`.
 
     A database named by HETUFLOW_DATABASE__URL is used as it is; without one PostgreSQL is embedded.
     """
@@ -59,8 +59,8 @@ class DevSystem:
     ) -> None:
         self._env = env
         self._port = port
-        # Refuses wrong settings before anything is started or written.
-        self.log = self._settings(_UNKNOWN_YET).log
+        # Rejects invalid settings before anything is started or written.
+        self.log = self._settings(_PLACEHOLDERS).log
         self.folder = DevFolder(data_dir)
         self.listener = Listener(_HOST, port)
         self.postgres = None if self._given(_URL) else EmbeddedPostgres(self.folder.postgres)
@@ -73,7 +73,7 @@ class DevSystem:
         timers = Timers(SystemClock())
         watched: list[RestartedPart] = [self.agent, *([self.postgres] if self.postgres else [])]
         watch = Loop(
-            "watchman",
+            "restarter",
             Restarter(watched, self.write_info).run_once,
             timers=timers,
             rng=random.Random(),  # noqa: S311 - spreads load, guards nothing
@@ -134,7 +134,7 @@ class DevSystem:
             server_url=self.listener.url,
             token=self.folder.secret("agent_token") or "",
             data_dir=str(self.folder.agent),
-            # Ctrl-C stops everything, tasks too.
+            # Ctrl-C also stops tasks.
             on_stop="end",
         )
 
@@ -153,7 +153,7 @@ class _Migration:
 
 
 class _Credentials:
-    """A key for the person and a token for the agent, made anew when the database does not know them."""
+    """Create an API key and an agent token if the stored ones are not valid in the database."""
 
     name = "credentials"
 
@@ -182,7 +182,7 @@ class _Credentials:
 
 
 class _InfoFile:
-    """dev.json: there while everything works, and only then."""
+    """dev.json, which exists only while everything runs."""
 
     name = "dev.json"
 

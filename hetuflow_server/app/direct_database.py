@@ -1,4 +1,4 @@
-"""The store on its own, for commands that work on the database directly."""
+"""Database access for commands that run without a server."""
 
 from __future__ import annotations
 

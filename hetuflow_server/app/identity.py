@@ -1,4 +1,4 @@
-"""The identity provider and the verifiers of a server, made from its settings."""
+"""The identity provider and the verifiers of a server, built from its settings."""
 
 from __future__ import annotations
 

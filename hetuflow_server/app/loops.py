@@ -1,4 +1,4 @@
-"""What a server does by itself: its loops, and what wakes them."""
+"""The background loops of a server and their wake-ups."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOAD_EVERY_SECONDS = 10.0
 def server_loops(
     settings: ServerSettings, services: Services, cluster: Cluster, timers: Timers
 ) -> list[Loop]:
-    """Return everything a server does by itself, beside what the cluster needs."""
+    """Return the loops of a server except those of the cluster."""
     return [
         *_upkeep_loops(settings, services, cluster),
         *_schedule_loops(services, cluster, timers),

@@ -1,4 +1,4 @@
-"""The REST API, put together."""
+"""The REST API as one application."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ from hetuflow_server.webhooks.routes import webhooks_router
 
 
 def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = ()) -> Litestar:
-    """Return the REST API; every route declares what it needs, and the guard sees to it.
+    """Return the REST API; the guard checks the permission that each route declares.
 
-    `origins` are those whose pages may call it from a browser.
+    Pages of `origins` may call it from a browser.
     """
     api = Litestar(
         [

@@ -1,4 +1,4 @@
-"""Edits of schedules, with what other subjects do in the same transaction."""
+"""Edits of schedules, with the hooks of other packages in the same transaction."""
 
 from __future__ import annotations
 

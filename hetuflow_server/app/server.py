@@ -27,12 +27,12 @@ from hetuflow_server.status.health import Readiness
 
 
 def build_server(settings: ServerSettings, *, on_ready: Callable[[str], None] | None = None) -> Application:
-    """Return the application of `hetuflow server`; `on_ready` gets the address it answers on."""
+    """Return the application of `hetuflow server`; `on_ready` gets its address."""
     stop_switch = StopSwitch()
     files = _tls_files(settings.server)
     tls = None if files is None else ServerTls(files)
     listener = Listener(settings.server.host, settings.server.port, encrypted=tls is not None)
-    # A certificate that cannot be used is known before anything else starts.
+    # Check the certificate before anything else starts.
     first: list[Part] = [listener] if tls is None else [tls, listener]
     return Application(
         [*first, *server_parts(settings, listener, stop_switch, tls)],
@@ -51,7 +51,7 @@ def _tls_files(settings: HttpSettings) -> TlsFiles | None:
 def server_parts(
     settings: ServerSettings, listener: Listener, stop_switch: StopSwitch, tls: ServerTls | None = None
 ) -> Sequence[Part]:
-    """Return everything a server consists of behind its port, in the order it starts."""
+    """Return the parts of a server except its listener, in the order of their start."""
     clock = DatabaseClock(SystemClock())
     timers = Timers(clock)
     services = Services(settings, open_database(settings.database), clock)
@@ -77,7 +77,7 @@ def server_parts(
         stop_timeout=settings.server.stop_timeout.total_seconds() / 2,
         tls=tls,
     )
-    # Stopping goes the other way: first whoever waits is sent home, then the server closes.
+    # Parts stop in reverse order: waiting requests end before the HTTP server closes.
     relay = Relay(services.database, settings.database.url.reveal(), services.hints, clock)
     waiting = _WaitingRequests(services.hints)
     return [
@@ -96,7 +96,7 @@ def server_parts(
 
 
 class _WaitingRequests:
-    """Ends followed logs, which would otherwise hold up the stop."""
+    """Ends requests that follow logs, which would otherwise delay the stop."""
 
     name = "waiting requests"
 

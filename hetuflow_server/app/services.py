@@ -1,4 +1,4 @@
-"""What the surfaces and loops of a server share, each made once."""
+"""The services that the APIs and loops of a server share."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ _MEBIBYTE = 1024 * 1024
 
 
 class Services:
-    """What the surfaces and loops share, each made once."""
+    """The services that the APIs and loops share; each exists once per server."""
 
     def __init__(self, settings: ServerSettings, database: Database, clock: Clock) -> None:
         dead_after, log_cap = settings.leader.dead_after, settings.retention.log_cap * _MEBIBYTE
@@ -132,7 +132,7 @@ class Services:
             SecretDelivery(database, self.sessions, versions, keyring, clock),
         )
         self.log_reading = LogReading(database, self.hints, clock)
-        self._offer_tasks()
+        self._create_task_services()
         self.flow_actions = FlowActions(
             database, self.hints, parts.flow_advance, self.finisher, self.task_actions
         )
@@ -142,7 +142,7 @@ class Services:
         self.agent_actions = AgentActions(database, self.hints, self.finisher, clock)
         self.events = Events(database)
         self.webhooks = Webhooks(database, keyring, parts.webhooks, clock, self.events)
-        self._offer_edits()
+        self._create_edit_services()
         self.daemon_actions = DaemonActions(database, self.hints, self.schedules, clock)
         self.backfills = Backfills(database, self.hints, self.schedules, self.finisher, parts.backfill_fires)
         self.schedule_previews = SchedulePreviews(database, clock)
@@ -150,8 +150,8 @@ class Services:
         self.servers = Servers(database, dead_after=dead_after)
         self.namespaces = Namespaces(database, dead_after=dead_after)
 
-    def _offer_tasks(self) -> None:
-        """What people do with tasks, and see of them."""
+    def _create_task_services(self) -> None:
+        """Create the services that act on tasks and read them."""
         self.task_actions = TaskActions(
             self.database,
             self.hints,
@@ -165,8 +165,8 @@ class Services:
         self.bulk_tasks = BulkTasks(self.database, self.hints, self.finisher, self.task_actions)
         self.task_explanations = TaskExplanations(self.database, self.capacity, self.versions)
 
-    def _offer_edits(self) -> None:
-        """What people change of jobs, schedules and calendars, and all documents."""
+    def _create_edit_services(self) -> None:
+        """Create the services that change jobs, schedules, calendars and other documents."""
         edits = schedule_edits()
         self.calendar_actions = CalendarActions(self.database, self.clock, edits)
         self.schedules = Schedules(self.database, edits)
@@ -175,7 +175,7 @@ class Services:
         self.bulk_switches = BulkSwitches(self.document_applier, self.schedules)
 
     def dependencies(self, readiness: Readiness) -> dict[str, Provide]:
-        """Return what handlers may ask for, by the name they ask with."""
+        """Return the dependencies of route handlers by name."""
         shared = {
             "readiness": readiness,
             "access": self.access,
@@ -211,9 +211,9 @@ class Services:
             "servers": self.servers,
             "namespaces": self.namespaces,
         }
-        provided = {name: _provide(one) for name, one in shared.items()}
+        provided = {name: _provide(service) for name, service in shared.items()}
         return provided | {"context": Provide(provide_context, sync_to_thread=False)}
 
 
-def _provide(one: Any) -> Provide:
-    return Provide(lambda: one, sync_to_thread=False)
+def _provide(service: Any) -> Provide:
+    return Provide(lambda: service, sync_to_thread=False)

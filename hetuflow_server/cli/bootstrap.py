@@ -1,4 +1,4 @@
-"""Commands that work on the database when no key is at hand: the first key needs no key."""
+"""Commands that write to the database directly if no key is available, to create the first key."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hetuflow_server.settings import StoreSettings
 
 T = TypeVar("T")
 
-# Whoever can write to the database may do everything.
-OPERATOR_OF_THE_DATABASE: Final = RequestContext.internal(Principal.with_role("database", Role.ADMIN))
+# A caller with access to the database has all permissions.
+DATABASE_OPERATOR: Final = RequestContext.internal(Principal.with_role("database", Role.ADMIN))
 
 
 def on_server_or_database(
@@ -30,14 +30,14 @@ def on_server_or_database(
     on_server: Callable[[Hetuflow], T],
     on_database: Callable[[Database, Clock], Awaitable[T]],
 ) -> T:
-    """Ask the server if a key is at hand, do it on the database otherwise."""
+    """Call the server if a key is available, otherwise use the database directly."""
     if invocation.connection.api_key is not None:
         with invocation.client() as client:
             return on_server(client)
     settings = load_settings(StoreSettings, config_path=config_path)
 
-    async def do_it() -> T:
+    async def call_on_database() -> T:
         async with open_store(settings.database) as database:
             return await on_database(database, SystemClock())
 
-    return asyncio.run(do_it())
+    return asyncio.run(call_on_database())

@@ -1,28 +1,33 @@
-"""What holds for every command, whoever wrote it: `hetuflow NOUN VERB`, with common options before and after.
+"""Behaviour of all commands: `hetuflow NOUN VERB`, with common options before and after.
 
-Commands are declared with click as usual; `spoken` makes nouns and verbs of them when they are loaded.
+Commands are plain click commands; `with_common_behaviour` converts them to nouns and verbs on loading.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from hetuflow_server.cli.lazy_loading import load
-from hetuflow_server.cli.options.shared import COMMON, everywhere, hand_on
+from hetuflow_server.cli.options.shared import COMMON, apply_early_options, global_options
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 C = TypeVar("C", bound=click.Command)
 
+# The line of a command's help that shows how to call it.
+EXAMPLE: Final = re.compile(r"^Example: (.+)$", re.MULTILINE)
+
 _WATCH: Final = "watch_seconds"
 _WATCH_SECONDS: Final = 2.0
-_WORTH_WATCHING: Final = frozenset({"list", "status", "graph"})
+_WATCHABLE: Final = frozenset({"list", "status", "graph"})
 
-# (noun, parameter) → what it stands for; "" is any noun.
+# (noun, parameter) → kind of object that it names; "" is any noun.
 _COMPLETED: Final[Mapping[tuple[str, str], str]] = {
     ("", "namespace"): "namespace",
     ("", "profile"): "profile",
@@ -47,11 +52,24 @@ _COMPLETED: Final[Mapping[tuple[str, str], str]] = {
 }
 
 
-class Verb(click.Command):
+class _WithExample(click.Command):
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the example on one line, so that it can be copied."""
+        plain_help = self.help
+        try:
+            self.help = EXAMPLE.sub(
+                lambda match: f"\b\nExample:\n  {match[1]}", inspect.cleandoc(plain_help or "")
+            )
+            super().format_help_text(ctx, formatter)
+        finally:
+            self.help = plain_help
+
+
+class Verb(_WithExample):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
-            hand_on(ctx)
+            apply_early_options(ctx)
         return rest
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -63,40 +81,44 @@ class Verb(click.Command):
         )
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Its own options first, what it shares with others below."""
-        shared = {one.name for one in [*COMMON, *everywhere(), self.get_help_option(ctx)] if one is not None}
+        """List the options of this command first, then the common options."""
+        shared = {
+            option.name
+            for option in [*COMMON, *global_options(), self.get_help_option(ctx)]
+            if option is not None
+        }
         for title, common in (("Options", False), ("Common options", True)):
-            options = [one for one in self.get_params(ctx) if isinstance(one, click.Option)]
-            mine = [one for one in options if (one.name in shared) is common]
-            records = [record for one in mine if (record := one.get_help_record(ctx)) is not None]
+            options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+            mine = [option for option in options if (option.name in shared) is common]
+            records = [record for option in mine if (record := option.get_help_record(ctx)) is not None]
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
 
 
-class Noun(click.Group):
-    """Its common options are not shown: each verb shows those it takes."""
+class Noun(_WithExample, click.Group):
+    """A group of verbs. Its common options are hidden: each verb lists the options that it accepts."""
 
 
-def spoken(command: click.Command, noun_name: str = "") -> click.Command:
-    """The command as a noun or a verb, with the options that may stand anywhere."""
+def with_common_behaviour(command: click.Command, noun_name: str = "") -> click.Command:
+    """Return the command as a noun or a verb, with the global options."""
     if not isinstance(command, click.Group):
         verb = _copied(command, Verb)
-        verb.params = [*command.params, *_watch_options(verb), *everywhere()]
+        verb.params = [*command.params, *_watch_options(verb), *global_options()]
         for parameter in verb.params:
             parameter.type = _completed(noun_name, parameter)
         return verb
     noun = _copied(command, Noun)
     own_name = command.name or noun_name
-    noun.commands = {name: spoken(child, own_name) for name, child in command.commands.items()}
+    noun.commands = {name: with_common_behaviour(child, own_name) for name, child in command.commands.items()}
     noun.params = [*command.params, *early_options(hidden=True)]
     return noun
 
 
 def _watch_options(verb: click.Command) -> list[click.Option]:
-    """For commands that only look at what a server has now."""
-    asks = any(one.name == "output" for one in verb.params)
-    if verb.name not in _WORTH_WATCHING or not asks:
+    """Return the --watch option of commands that only read from the server."""
+    calls_server = any(parameter.name == "output" for parameter in verb.params)
+    if verb.name not in _WATCHABLE or not calls_server:
         return []
     return [
         click.Option(
@@ -105,23 +127,23 @@ def _watch_options(verb: click.Command) -> list[click.Option]:
             flag_value=_WATCH_SECONDS,
             type=click.FloatRange(min=0.2),
             metavar="[SECONDS]",
-            help=f"Show it again and again, every {_WATCH_SECONDS:g} seconds if not given, until Ctrl-C.",
+            help=f"Repeat every SECONDS until Ctrl-C; every {_WATCH_SECONDS:g} seconds if not given.",
         )
     ]
 
 
 def early_options(*, hidden: bool) -> list[click.Option]:
-    options = [*(one.early(hidden=hidden) for one in COMMON), *everywhere()]
-    for one in options:
-        one.hidden = hidden
-        one.type = _completed("", one)
+    options = [*(option.early(hidden=hidden) for option in COMMON), *global_options()]
+    for option in options:
+        option.hidden = hidden
+        option.type = _completed("", option)
     return options
 
 
 def all_commands(
     group: click.Group, path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command below `group` with the words that lead to it; a noun stands before its verbs."""
+    """Yield every command below `group` with its path; a noun comes before its verbs."""
     context = click.Context(group)
     for name in group.list_commands(context):
         command = group.get_command(context, name)
@@ -133,7 +155,7 @@ def all_commands(
 
 
 class _Reference(click.ParamType[Any]):
-    """A name or an id of something on the server, which the server completes."""
+    """Name or id of an object on the server; the server completes it."""
 
     def __init__(self, kind: str, given_as: click.ParamType[Any]) -> None:
         self.kind = kind
@@ -146,11 +168,11 @@ class _Reference(click.ParamType[Any]):
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return _offered(ctx, self.kind, incomplete)
+        return _completion_items(ctx, self.kind, incomplete)
 
 
 def _completed(noun: str, parameter: click.Parameter) -> click.ParamType[Any]:
-    """The parameter's type with completion, where it stands for something there are names of."""
+    """Return the parameter's type, with completion if the parameter names an object or a file."""
     name = parameter.name or ""
     kind = _COMPLETED.get((noun, name)) or _COMPLETED.get(("", name))
     if parameter.metavar == "FILE" and parameter.type is click.STRING:
@@ -160,9 +182,10 @@ def _completed(noun: str, parameter: click.Parameter) -> click.ParamType[Any]:
     return parameter.type
 
 
-def _offered(ctx: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
-    found: list[CompletionItem] = load("hetuflow_server.cli.completion_items:offered")(ctx, kind, incomplete)
-    return found
+def _completion_items(ctx: click.Context, kind: str, incomplete: str) -> list[CompletionItem]:
+    load_items = load("hetuflow_server.cli.completion_items:completion_items")
+    items: list[CompletionItem] = load_items(ctx, kind, incomplete)
+    return items
 
 
 def _copied(command: click.Command, kind: type[C]) -> C:

@@ -1,4 +1,4 @@
-"""Which server a command talks to, and as whom."""
+"""Which server a command calls, and with which credential."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from hetuflow_core.errors import HostBlocked
 from hetuflow_core.resources.identity import LoginAnswer
 from hetuflow_server.cli.profiles import SOON, Profile, Profiles
 
-# Written by a running `hetuflow dev`, so that commands beside it need no options.
+# Written by a running `hetuflow dev`, so that commands in its folder need no options.
 DEV_INFO: Final = Path(".hetuflow", "dev.json")
 
 
 @dataclass(frozen=True, slots=True)
 class ServerConnection:
-    """None stands for the client's own default."""
+    """None selects the client's default."""
 
     url: str | None
     api_key: str | None = field(repr=False)
@@ -41,14 +41,16 @@ def find_connection(
     profile: str | None = None,
     fresh: Callable[[Profiles, str], Profile] | None = None,
 ) -> ServerConnection:
-    """What was given wins, then the profile that was named, the development system of this folder if it
-    runs, and the profile in use.
+    """Return the first of: the given options, the named profile, the running development system of this
+    folder, and the profile in use.
 
-    A key or token goes to its own address only, never to one that was given.
+    The credential of a profile is sent only to the address of that profile, never to a given `url`.
     """
     if api_key is None and profile is not None and profiles is not None:
-        found = fresh(profiles, profile) if fresh else profiles.get(profile)
-        return ServerConnection(url or found.url, found.credential if url in {None, found.url} else None)
+        selected = fresh(profiles, profile) if fresh else profiles.get(profile)
+        return ServerConnection(
+            url or selected.url, selected.credential if url in {None, selected.url} else None
+        )
     if url is not None:
         return ServerConnection(url, api_key)
     dev = read_dev_info(folder)
@@ -56,22 +58,22 @@ def find_connection(
         return ServerConnection(dev.url, api_key or dev.api_key)
     current = profiles.current if profiles is not None and api_key is None else None
     if profiles is not None and current is not None:
-        found = fresh(profiles, current) if fresh else profiles.get(current)
-        return ServerConnection(found.url, found.credential)
+        selected = fresh(profiles, current) if fresh else profiles.get(current)
+        return ServerConnection(selected.url, selected.credential)
     return ServerConnection(None, api_key)
 
 
 def refreshed(
     profiles: Profiles, name: str, *, now: datetime, refresh: Callable[[str, str], LoginAnswer]
 ) -> Profile:
-    """Return a profile whose token is good for a while; one that is about to end is refreshed first."""
+    """Return the profile; refresh its token first if it is about to expire."""
     profile = profiles.get(name)
-    if not _ending(profile, now):
+    if not _expires_soon(profile, now):
         return profile
     with profiles.locked():
         profile = profiles.get(name)
-        # Another command may have been faster.
-        if not _ending(profile, now) or profile.refresh_token is None:
+        # Another command may have refreshed the token in the meantime.
+        if not _expires_soon(profile, now) or profile.refresh_token is None:
             return profile
         answer = refresh(profile.url, profile.refresh_token)
         profile = logged_in(profile.url, answer, now)
@@ -89,12 +91,12 @@ def logged_in(url: str, answer: LoginAnswer, now: datetime) -> Profile:
     )
 
 
-def _ending(profile: Profile, now: datetime) -> bool:
+def _expires_soon(profile: Profile, now: datetime) -> bool:
     return profile.api_key is None and profile.expires_at is not None and profile.expires_at <= now + SOON
 
 
 def read_dev_info(folder: Path) -> DevAccess | None:
-    """What the development system of this folder says of itself, if it runs."""
+    """Return the connection data of this folder's development system, if it runs."""
     file = folder / DEV_INFO
     try:
         return msgspec.json.decode(file.read_bytes(), type=DevAccess)
@@ -104,5 +106,5 @@ def read_dev_info(folder: Path) -> DevAccess | None:
         raise HostBlocked(f"{file} cannot be read ({error.strerror}): give --url and --api-key.") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise HostBlocked(
-            f"{file} is not what `hetuflow dev` writes: remove it, or give --url and --api-key."
+            f"{file} is not a valid file of `hetuflow dev`: remove it, or give --url and --api-key."
         ) from None

@@ -1,4 +1,4 @@
-"""Which database a command works on that needs no server."""
+"""The database of commands that need no server."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetuflow_server.settings import StoreSettings
 
 
 def find_database(config_path: Path | None, *, folder: Path) -> StoreSettings:
-    """What is set wins; where nothing is, the database of this folder's development system if it runs."""
+    """Return the configured database, or that of this folder's running development system."""
     try:
         return load_settings(StoreSettings, config_path=config_path)
     except ConfigInvalid as error:
@@ -23,7 +23,7 @@ def find_database(config_path: Path | None, *, folder: Path) -> StoreSettings:
 
 
 def _only_lacks_database(error: ConfigInvalid) -> bool:
-    """Whether all that is wrong is that nothing is said; what is said and wrong is not passed over."""
+    """Return whether the missing database URL is the only fault; other faults must be reported."""
     return [(fault.field, fault.message.startswith("is required")) for fault in error.faults] == [
         ("database.url", True)
     ]

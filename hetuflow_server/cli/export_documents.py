@@ -1,4 +1,4 @@
-"""What a server has as documents that change nothing when they are applied again."""
+"""Export the objects of a server as documents; applying them again changes nothing."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from hetuflow_core.resources.namespaces import Namespace
 from hetuflow_core.resources.schedules import Calendar
 from hetuflow_core.resources.webhooks import Webhook
 
-# In the order in which a reader wants to meet them.
+# In reading order: objects come before the jobs that use them.
 EXPORTED: Final = (Kind.NAMESPACE, Kind.CALENDAR, Kind.LIMIT, Kind.WEBHOOK, Kind.JOB)
 
 
 @dataclass(frozen=True, slots=True)
 class Exported:
     kind: Kind
-    # None of a namespace itself.
+    # None for a namespace.
     namespace: str | None
     name: str
     document: dict[str, Any]
-    # What a document cannot say.
+    # Comments on state that a document cannot express.
     notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ExportFilter:
     kinds: Sequence[Kind] = EXPORTED
     namespace: str | None = None
     names: frozenset[str] = frozenset()
@@ -42,40 +42,42 @@ class Wanted:
 
     @property
     def only_jobs(self) -> bool:
-        """Labels and owners are shown of jobs only."""
+        """Only jobs have labels and owners."""
         return self.labels is not None or self.owner is not None
 
 
-def exported(client: Hetuflow, wanted: Wanted, note: Callable[[str], None]) -> list[Exported]:
-    """Everything that is wanted and may be seen; what may not is noted."""
-    found: list[Exported] = []
-    for kind in wanted.kinds:
-        if wanted.only_jobs and kind is not Kind.JOB:
+def exported(client: Hetuflow, export_filter: ExportFilter, note: Callable[[str], None]) -> list[Exported]:
+    """Return the selected objects; note the kinds that the caller has no access to."""
+    objects: list[Exported] = []
+    for kind in export_filter.kinds:
+        if export_filter.only_jobs and kind is not Kind.JOB:
             continue
         try:
-            found += [
-                one for one in _of_kind(client, kind, wanted) if not wanted.names or one.name in wanted.names
+            objects += [
+                candidate
+                for candidate in _of_kind(client, kind, export_filter)
+                if not export_filter.names or candidate.name in export_filter.names
             ]
         except Denied:
-            note(f"You may not see objects of the kind {kind}: they are left out.")
-    return found
+            note(f"Left out objects of kind {kind}: you have no permission to read them.")
+    return objects
 
 
 def secret_names(client: Hetuflow, namespace: str | None, note: Callable[[str], None]) -> list[str]:
-    """The names of secrets: their values are nobody's to read again."""
+    """Return the names of secrets; their values cannot be read."""
     try:
-        return [f"{one.namespace}/{one.name}" for one in client.secrets(namespace=namespace)]
+        return [f"{secret.namespace}/{secret.name}" for secret in client.secrets(namespace=namespace)]
     except Denied:
-        note("You may not see names of secrets: they are left out.")
+        note("Left out the names of secrets: you have no permission to list them.")
         return []
 
 
-def _of_kind(client: Hetuflow, kind: Kind, wanted: Wanted) -> Iterator[Exported]:
-    namespace = wanted.namespace
+def _of_kind(client: Hetuflow, kind: Kind, export_filter: ExportFilter) -> Iterator[Exported]:
+    namespace = export_filter.namespace
     match kind:
         case Kind.JOB:
-            jobs = client.jobs(namespace=namespace, labels=wanted.labels)
-            yield from (job_of(one) for one in jobs if wanted.owner in {None, one.owner})
+            jobs = client.jobs(namespace=namespace, labels=export_filter.labels)
+            yield from (job_of(job) for job in jobs if export_filter.owner in {None, job.owner})
         case Kind.CALENDAR:
             yield from map(calendar_of, client.calendars(namespace=namespace))
         case Kind.LIMIT:
@@ -83,11 +85,13 @@ def _of_kind(client: Hetuflow, kind: Kind, wanted: Wanted) -> Iterator[Exported]
         case Kind.WEBHOOK:
             yield from map(webhook_of, client.webhooks(namespace=namespace))
         case Kind.NAMESPACE:
-            yield from namespaces_of(one for one in client.namespaces() if namespace in {None, one.name})
+            yield from namespaces_of(row for row in client.namespaces() if namespace in {None, row.name})
 
 
 def job_of(job: Job) -> Exported:
-    notes = () if job.enabled else ("This job is disabled, which no file says: hetuflow job disable.",)
+    notes = (
+        () if job.enabled else ("This job is disabled. Files do not store that: use hetuflow job disable.",)
+    )
     return Exported(Kind.JOB, job.namespace, job.name, shortened_document(job.spec), notes)
 
 
@@ -116,10 +120,12 @@ def webhook_of(webhook: Webhook) -> Exported:
 
 
 def namespaces_of(namespaces: Iterable[Namespace]) -> Iterator[Exported]:
-    """Those that are not as every server has them."""
+    """Export namespaces that differ from the default namespace of a new server."""
     plain = NamespaceSpec(name="default")
-    for one in namespaces:
-        lease = None if one.lease is None else parse_duration(one.lease)
-        spec = NamespaceSpec(name=one.name, weight=one.weight, lease=lease, labels=one.labels)
+    for namespace_row in namespaces:
+        lease = None if namespace_row.lease is None else parse_duration(namespace_row.lease)
+        spec = NamespaceSpec(
+            name=namespace_row.name, weight=namespace_row.weight, lease=lease, labels=namespace_row.labels
+        )
         if spec != plain:
-            yield Exported(Kind.NAMESPACE, None, one.name, shortened_document(to_document(spec)))
+            yield Exported(Kind.NAMESPACE, None, namespace_row.name, shortened_document(to_document(spec)))

@@ -1,4 +1,4 @@
-"""Ctrl-C while a command stays with something that goes on without it: leave it, or end it?"""
+"""Ctrl-C while a command waits for a task or backfill: detach, cancel or keep watching."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ on_interrupt_option = click.option(
     "--on-interrupt",
     type=click.Choice(["ask", "cancel", "detach"]),
     default="ask",
-    metavar="WHAT",
-    help="What Ctrl-C does: ask (on a terminal; detach elsewhere), cancel or detach.",
+    metavar="ACTION",
+    help="What Ctrl-C does: ask (without a terminal: detach), cancel or detach.",
 )
 
 _STDERR: Final = 2
 _ANSWERS: Final = {"d": "detach", "c": "cancel", "w": "watch"}
 
 
-class _Attention:
-    """Asks inside the signal handler: what was interrupted, a read from the server mostly, then goes on.
+class _InterruptHandler:
+    """Asks inside the signal handler, so that the interrupted code, mostly a network read, can continue.
 
-    It speaks to the descriptors themselves, because the interrupted code may hold the streams.
+    It uses the file descriptors, because the interrupted code may hold the locks of the streams.
     """
 
     def __init__(self, what: str, choice: Choice, cancel: Callable[[], Any], line: StatusLine) -> None:
@@ -45,7 +45,7 @@ class _Attention:
         self._decided = False
 
     def interrupted(self, _number: int, _frame: FrameType | None) -> None:
-        # A second Ctrl-C, be it in the middle of the question or after a cancel, means: let me go.
+        # A second Ctrl-C, during the question or after a cancel, detaches.
         if self._decided or self._choice == "detach":
             raise KeyboardInterrupt
         self._decided = True
@@ -54,13 +54,13 @@ class _Attention:
         if answer == "detach":
             raise KeyboardInterrupt
         if answer == "cancel":
-            _say(f"{self._what} is told to stop; Ctrl-C again leaves it alone.\n")
+            _print(f"Cancelling {self._what}; press Ctrl-C again to detach.\n")
             self._cancel()
         self._decided = answer == "cancel"
 
     def _ask(self) -> str:
         while True:
-            _say(f"\n{self._what} is still under way: [d]etach, [c]ancel it or keep [w]atching? [d] ")
+            _print(f"\n{self._what} is still running: [d]etach, [c]ancel it or keep [w]atching? [d] ")
             typed = os.read(sys.stdin.fileno(), 1024).decode(errors="replace").strip().lower()
             answer = _ANSWERS.get(typed[:1] or "d")
             if answer is not None:
@@ -68,17 +68,17 @@ class _Attention:
 
 
 @contextmanager
-def attentive(
+def handle_interrupts(
     what: str, choice: Choice, cancel: Callable[[], Any], line: StatusLine | None = None
 ) -> Iterator[None]:
-    """Within the block, Ctrl-C asks; `KeyboardInterrupt` means that `what` is to be left to itself."""
-    attention = _Attention(what, choice, cancel, line or StatusLine.silent())
-    before = signal.signal(signal.SIGINT, attention.interrupted)
+    """Within the block, Ctrl-C acts by `choice`; `KeyboardInterrupt` means that the user detached."""
+    handler = _InterruptHandler(what, choice, cancel, line or StatusLine.silent())
+    before = signal.signal(signal.SIGINT, handler.interrupted)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     os.write(_STDERR, text.encode())

@@ -1,4 +1,4 @@
-"""What every command that talks to a server has in common: its options, its client, its output."""
+"""What all commands that call a server share: options, client and output."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    # Looked for when it is needed: commands about profiles need none.
+    # Called only when a connection is needed; profile commands need none.
     find_connection: Callable[[], ServerConnection]
     # None when it was not given.
     given_namespace: str | None
     output: OutputFormat
     quiet: bool
     clock: Clock
-    # As they were given, before a profile or a development system was looked for.
+    # As given, without the values of a profile or a development system.
     given_url: str | None = None
     profile: str | None = None
-    # What `sure` would ask is answered already.
+    # `confirm` does not ask.
     yes: bool = False
 
     @property
@@ -65,7 +65,7 @@ class Invocation:
         return Hetuflow(connection.url, connection.api_key)
 
     def show(self, value: Any, *, human: Callable[[], Sequence[Block]], brief: Sequence[object] = ()) -> None:
-        """Print a result as was asked for: `value` for programs, `human` for people, `brief` with -q."""
+        """Print a result: `value` as JSON or YAML, `human` as text, or `brief` with -q."""
         if self.output == "json":
             click.echo(as_json(value))
         elif self.output == "jsonl":
@@ -82,36 +82,36 @@ class Invocation:
             click.echo(plain(human()))
 
     def note(self, sentence: str) -> None:
-        """Say something beside the result; scripts that read the output do not see it."""
+        """Print a message to standard error, so that scripts that read the output do not see it."""
         if not self.quiet:
             click.echo(sentence, err=True)
 
-    def tell_deleted(self, kind: str, name: str) -> None:
-        """Answer in one way whatever was deleted."""
+    def show_deleted(self, kind: str, name: str) -> None:
+        """Report the deletion of an object."""
         self.show({"deleted": name}, human=lambda: [f"{kind} {name} is deleted."], brief=[name])
 
-    def sure(self, question: str, *, asks_scripts: bool = False) -> None:
-        """Let the person at the terminal think twice.
+    def confirm(self, question: str, *, asks_scripts: bool = False) -> None:
+        """Ask for confirmation on a terminal.
 
-        A script has thought before it was written, unless `asks_scripts`: what cannot be seen from the
-        command needs --yes there.
+        Scripts are not asked. With `asks_scripts`, for effects that the command line does not show, they
+        must give --yes.
         """
         if self.yes:
             return
         if is_terminal(sys.stdin) and is_terminal(sys.stderr):
             if not click.confirm(question, err=True):
-                raise HetuflowError("Nothing is changed.")
+                raise HetuflowError("Nothing was changed.")
         elif asks_scripts:
-            raise Invalid(f"{question} Nobody can be asked here: give --yes.")
+            raise Invalid(f"{question} There is no terminal to ask: give --yes.")
 
 
 def server_command(command: Callable[Concatenate[Invocation, P], R]) -> Callable[..., R]:
-    """Give a command the common options; it receives them as an `Invocation`."""
+    """Add the common options to a command; it receives them as an `Invocation`."""
     return NAMESPACE(server_command_of_any_namespace(command))
 
 
 def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P], R]) -> Callable[..., R]:
-    """Give a command the common options but -n, which it may use for something else."""
+    """Add the common options except -n to a command."""
 
     @OUTPUT
     @QUIET
@@ -138,7 +138,7 @@ def server_command_of_any_namespace(command: Callable[Concatenate[Invocation, P]
 
 
 def connect(url: str | None, api_key: str | None, profile: str | None, clock: Clock) -> ServerConnection:
-    """Where to go and as whom, by what was given, the environment's profile and the folder."""
+    """Find the connection from the options, the user's profiles and the current folder."""
 
     def fresh(profiles: Profiles, name: str) -> Profile:
         return refreshed(profiles, name, now=clock.now(), refresh=_refresh)

@@ -1,6 +1,6 @@
-"""Loads parts of the command line when they are used: `hetuflow` starts quickly only without the others.
+"""Load modules only when they are used, which keeps the start of commands fast.
 
-Import rules do not see these imports, so modules are imported by name in no other place of `hetuflow`.
+Import rules do not see these imports, so `hetuflow` imports modules by name only here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def load(reference: str) -> Any:
-    """What `package.module:name` or `package.module` refers to."""
+    """Return the object or module that `package.module:name` or `package.module` refers to."""
     module_name, _, name = reference.partition(":")
     module = importlib.import_module(module_name)
     return getattr(module, name) if name else module

@@ -1,4 +1,4 @@
-"""The `hetuflow` command: each subcommand is loaded when it is called, so that the others cost nothing."""
+"""The `hetuflow` command. Subcommands are loaded when they are called, which keeps the start fast."""
 
 from __future__ import annotations
 
@@ -10,30 +10,33 @@ import click
 
 from hetuflow_core import __version__
 from hetuflow_core.runtime.exit_codes import run_command
-from hetuflow_server.cli.command_tree import Noun, early_options, spoken
+from hetuflow_server.cli.command_tree import Noun, early_options, with_common_behaviour
 from hetuflow_server.cli.lazy_loading import load
 
-# name → (where it is, its line in the help); the line stands here so that --help loads nothing.
+# name → (module and object, summary); the summary is here so that --help loads no commands.
 COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "apply": ("hetuflow_server.cli.commands.job_files.apply:apply", "Create and change jobs from files."),
     "diff": ("hetuflow_server.cli.commands.job_files.apply:diff", "Show what applying files would change."),
-    "export": ("hetuflow_server.cli.commands.job_files.export:export", "Write what there is as job files."),
+    "export": (
+        "hetuflow_server.cli.commands.job_files.export:export",
+        "Export jobs and other objects as job files.",
+    ),
     "import": (
         "hetuflow_server.cli.commands.job_files.import_jobs:import_group",
-        "Make job files from crontabs and systemd timers.",
+        "Convert crontabs and systemd timers to job files.",
     ),
     "schema": ("hetuflow_server.cli.commands.job_files.schema:schema", "Print the JSON Schema of job files."),
     "job": (
         "hetuflow_server.cli.commands.job:job_group",
-        "List, show, make, change, run, pause and delete jobs.",
+        "List, show, create, edit, run and delete jobs.",
     ),
     "schedule": (
         "hetuflow_server.cli.commands.schedule.schedule:schedule_group",
-        "List, make, change, pause and resume schedules; see what comes.",
+        "List, create, edit, enable and disable schedules.",
     ),
     "backfill": (
         "hetuflow_server.cli.commands.schedule.backfill:backfill_group",
-        "Run past fires of a schedule; see how far that has come.",
+        "Run past fires of schedules.",
     ),
     "daemon": (
         "hetuflow_server.cli.commands.daemon:daemon_group",
@@ -41,72 +44,75 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     ),
     "task": (
         "hetuflow_server.cli.commands.task.task:task_group",
-        "List, show, cancel and repeat tasks; read their logs.",
+        "List, show, cancel and retry tasks; read their logs.",
     ),
     "instance": (
         "hetuflow_server.cli.commands.task.instance:instance_group",
-        "List, show and end single attempts at tasks.",
+        "List, show and end attempts at tasks.",
     ),
     "event": ("hetuflow_server.cli.commands.event:event_group", "Emit, list, show and replay events."),
     "flow": (
         "hetuflow_server.cli.commands.flow:flow_group",
-        "List and draw runs of flows; cancel, repeat and approve.",
+        "List, draw, cancel, retry and approve flow runs.",
     ),
-    "limit": ("hetuflow_server.cli.commands.limit:limit_group", "List, define and change limits."),
+    "limit": (
+        "hetuflow_server.cli.commands.limit:limit_group",
+        "List, create and change concurrency limits.",
+    ),
     "secret": (
         "hetuflow_server.cli.commands.secret:secret_group",
         "Set, list and delete secrets; rotate their key.",
     ),
     "audit": (
         "hetuflow_server.cli.commands.audit:audit_group",
-        "Read the audit trail, and check that it is whole.",
+        "List and verify the audit trail.",
     ),
     "webhook": (
         "hetuflow_server.cli.commands.webhook:webhook_group",
-        "Tell others of tasks that end; see what was not delivered.",
+        "List, create and change webhooks; see failed deliveries.",
     ),
     "calendar": (
         "hetuflow_server.cli.commands.schedule.calendar:calendar_group",
-        "Show calendars and their days.",
+        "List, show and edit calendars.",
     ),
     "namespace": (
         "hetuflow_server.cli.commands.namespace:namespace_group",
-        "List, make and weigh namespaces; bind them to servers.",
+        "List, create, configure and bind namespaces.",
     ),
     "status": ("hetuflow_server.cli.commands.status:status", "Show the queue, the agents and the servers."),
-    "login": ("hetuflow_server.cli.commands.login:login", "Log in and remember it under a profile."),
-    "logout": ("hetuflow_server.cli.commands.login:logout", "Log out and forget a profile."),
+    "login": ("hetuflow_server.cli.commands.login:login", "Log in and save the credentials in a profile."),
+    "logout": ("hetuflow_server.cli.commands.login:logout", "Log out and delete a profile."),
     "whoami": (
         "hetuflow_server.cli.commands.whoami:whoami",
-        "Show who the server takes you for, and what you may do.",
+        "Show your identity and your permissions.",
     ),
     "profile": (
         "hetuflow_server.cli.commands.profile:profile_group",
-        "List and choose the servers you have logged in to.",
+        "List, select and delete saved logins.",
     ),
     "user": (
         "hetuflow_server.cli.commands.user.user:user_group",
-        "Make, list, grant, disable and delete users.",
+        "Create, list, grant, disable and delete users.",
     ),
-    "key": ("hetuflow_server.cli.commands.key:key_group", "Make, list, rotate and revoke API keys."),
+    "key": ("hetuflow_server.cli.commands.key:key_group", "Create, list, rotate and revoke API keys."),
     "agent": (
         "hetuflow_server.cli.commands.agent.agent:agent_group",
-        "List, drain, configure and stop agents; make their tokens.",
+        "List, drain, configure and stop agents; manage their tokens.",
     ),
     "dev": ("hetuflow_server.cli.commands.dev:dev", "Run embedded PostgreSQL, one server and one agent."),
-    "server": ("hetuflow_server.cli.commands.server:server", "Run a server; list those that run."),
+    "server": ("hetuflow_server.cli.commands.server:server", "Run a server; list servers."),
     "db": ("hetuflow_server.cli.commands.db:db_group", "Migrate the database."),
     "doctor": (
         "hetuflow_server.cli.commands.doctor:doctor",
-        "Check the database's consistency, and repair it.",
+        "Check and repair the consistency of the database.",
     ),
     "selftest": (
         "hetuflow_selftest.cli:selftest",
-        "Torment a system of its own, and judge whether it kept its promises.",
+        "Test a separate system under faults and check its guarantees.",
     ),
     "completion": (
         "hetuflow_server.cli.commands.completion:completion",
-        "Complete commands, options and names behind TAB in your shell.",
+        "Set up completion in your shell.",
     ),
     "config": (
         "hetuflow_server.cli.commands.config:config_group",
@@ -115,10 +121,10 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
 }
 
 
-# How --help sorts them; one that is not named here stands at the end.
+# The sections of --help. Commands that are missing here are listed at the end.
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
-    "Files": ("apply", "diff", "export", "schema"),
-    "What runs": (
+    "Job files": ("apply", "diff", "export", "import", "schema"),
+    "Jobs and tasks": (
         "job",
         "task",
         "instance",
@@ -128,14 +134,14 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
         "daemon",
         "event",
     ),
-    "What it needs": ("calendar", "limit", "secret", "webhook"),
-    "How it goes": ("status", "audit", "doctor", "selftest"),
-    "Who may": ("login", "logout", "whoami", "profile", "user", "key"),
-    "Where it runs": ("dev", "server", "agent", "namespace", "db", "config", "completion"),
+    "Shared objects": ("calendar", "limit", "secret", "webhook"),
+    "Monitoring": ("status", "audit", "doctor", "selftest"),
+    "Access": ("login", "logout", "whoami", "profile", "user", "key"),
+    "System": ("dev", "server", "agent", "namespace", "db", "config", "completion"),
 }
 
-# Verbs that people type without their noun.
-_NOUN_LEFT_OUT: Final[Mapping[str, str]] = {
+# Verbs that are often typed without their noun.
+_MISSING_NOUNS: Final[Mapping[str, str]] = {
     "run": "job run",
     "logs": "task logs",
     "cancel": "task cancel",
@@ -154,14 +160,14 @@ class LazyGroup(Noun):
         return list(COMMANDS)
 
     def get_command(self, _: click.Context, name: str) -> click.Command | None:
-        return spoken(load(COMMANDS[name][0])) if name in COMMANDS else None
+        return with_common_behaviour(load(COMMANDS[name][0])) if name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if name in _NOUN_LEFT_OUT:
-            ctx.fail(f"No such command {name!r}. Did you mean `hetuflow {_NOUN_LEFT_OUT[name]}`?")
+        if name in _MISSING_NOUNS:
+            ctx.fail(f"Unknown command {name!r}. Did you mean `hetuflow {_MISSING_NOUNS[name]}`?")
         if name not in COMMANDS and not ctx.resilient_parsing:
             raise click.exceptions.NoSuchCommand(name, possibilities=COMMANDS, ctx=ctx)
         return super().resolve_command(ctx, args)
@@ -184,16 +190,16 @@ class LazyGroup(Noun):
 def hetuflow() -> None:
     """A workflow engine that needs nothing but PostgreSQL.
 
-    `hetuflow NOUN VERB --help` tells of one command, with an example. The options below may stand before the
-    noun, before the verb or after it.
+    `hetuflow NOUN VERB --help` shows the help of a command with an example. You can write the options below
+    before the noun, before the verb or after it.
 
     Example: hetuflow job run nightly-report --logs
     """
 
 
 def spare_imports() -> None:
-    """Let httpx do without its own command, for which it would load rich and pygments; it can."""
-    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None stands for "not to be had"
+    """Keep httpx from importing its command line, which would load rich and pygments."""
+    sys.modules.setdefault("httpx._main", None)  # type: ignore[arg-type]  # None makes the import fail, which httpx handles
 
 
 def main() -> None:

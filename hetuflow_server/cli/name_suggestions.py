@@ -1,4 +1,4 @@
-"""What people mean by a name: suggestions for one that is not there; a job's newest task by its job."""
+"""Resolve names: suggestions for unknown names, and the newest task or flow run of a job."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from hetuflow_server.cli.output.long_lists import LARGEST_PAGE
 
 T = TypeVar("T")
 
-# Fires of the near future are tasks already; the newest that has begun is among these.
-_NEWEST_LOOKED_AT: Final = 50
-_LOOK_AGAIN_SECONDS: Final = 0.5
+# Fires of the near future already have tasks; the newest started task is among this many.
+_NEWEST_TASKS: Final = 50
+_POLL_SECONDS: Final = 0.5
 
 
-def suggesting(look_up: Callable[[], T], typed: str, names: Callable[[], Iterable[str]]) -> T:
-    """What `look_up` finds; if nothing, the error names what `typed` may have been meant to be."""
+def with_suggestions(look_up: Callable[[], T], typed: str, names: Callable[[], Iterable[str]]) -> T:
+    """Return the result of `look_up`; if it raises NotFound, add names similar to `typed` to the error."""
     try:
         return look_up()
     except NotFound as error:
         near: list[str] = []
-        with suppress(HetuflowError):  # names are a courtesy: the error itself is what has to be told
+        with suppress(HetuflowError):  # suggestions are optional, the first error matters
             near = get_close_matches(typed, islice(names(), LARGEST_PAGE))
         if not near:
             raise
         meant = " or ".join(map(repr, near))
-        # Instead of the advice behind the colon, which is for who has no idea.
-        told = error.message.partition(": ")[0].rstrip(".")
-        raise NotFound(f"{told}: did you mean {meant}?", code=error.code) from None
+        # The suggestion replaces the general advice after the colon.
+        problem = error.message.partition(": ")[0].rstrip(".")
+        raise NotFound(f"{problem}: did you mean {meant}?", code=error.code) from None
 
 
 def named_job(invocation: Invocation, client: Hetuflow, name: str) -> Job:
     namespace = invocation.namespace
-    return suggesting(
+    return with_suggestions(
         lambda: client.job(namespace, name),
         name,
         lambda: (job.name for job in client.jobs(namespace=namespace, page_size=LARGEST_PAGE)),
@@ -51,50 +51,56 @@ def named_job(invocation: Invocation, client: Hetuflow, name: str) -> Job:
 
 
 def named_agent(client: Hetuflow, name: str) -> AgentDetail:
-    return suggesting(
-        lambda: client.agent(name), name, lambda: (one.name for one in client.agents(page_size=LARGEST_PAGE))
+    return with_suggestions(
+        lambda: client.agent(name),
+        name,
+        lambda: (agent.name for agent in client.agents(page_size=LARGEST_PAGE)),
     )
 
 
-def task_meant(invocation: Invocation, client: Hetuflow, named: str, *, patiently: bool = False) -> UUID:
-    """The task of this id, or the newest that has begun of the job of this name.
+def resolve_task(invocation: Invocation, client: Hetuflow, named: str, *, wait: bool = False) -> UUID:
+    """Return the task with this id, or the newest started task of the job with this name.
 
-    With `patiently` a job that has none yet is waited for.
+    With `wait`, wait for the first task of the job.
     """
-    found = _as_id(named)
-    if found is not None:
-        return found
+    id_ = _as_id(named)
+    if id_ is not None:
+        return id_
     job = named_job(invocation, client, named)
     task = _newest_task(client, job)
-    if task is None and patiently:
-        invocation.note(f"The job {job.name!r} has no tasks yet: waiting for the first.")
-    while task is None and patiently:
-        time.sleep(_LOOK_AGAIN_SECONDS)
+    if task is None and wait:
+        invocation.note(f"The job {job.name!r} has no tasks yet: waiting for the first one.")
+    while task is None and wait:
+        time.sleep(_POLL_SECONDS)
         task = _newest_task(client, job)
     if task is None:
-        raise NotFound(f"The job {job.name!r} has no tasks yet: `hetuflow job run {job.name}` makes one.")
-    invocation.note(f"Task {task.id} is the newest of {job.namespace}/{job.name}.")
+        raise NotFound(
+            f"The job {job.name!r} has no tasks yet: create one with `hetuflow job run {job.name}`."
+        )
+    invocation.note(f"Using the newest task of {job.namespace}/{job.name}: {task.id}")
     return task.id
 
 
-def run_meant(invocation: Invocation, client: Hetuflow, named: str) -> UUID:
-    """The run of a flow of this id, or the newest of the flow of this name."""
-    found = _as_id(named)
-    if found is not None:
-        return found
+def resolve_flow_run(invocation: Invocation, client: Hetuflow, named: str) -> UUID:
+    """Return the flow run with this id, or the newest run of the flow with this name."""
+    id_ = _as_id(named)
+    if id_ is not None:
+        return id_
     job = named_job(invocation, client, named)
     run = next(client.flow_runs(namespace=job.namespace, job=job.name, page_size=1), None)
     if run is None:
-        raise NotFound(f"The flow {job.name!r} has no runs yet: `hetuflow job run {job.name}` starts one.")
-    invocation.note(f"Run {run.id} is the newest of {job.namespace}/{job.name}.")
+        raise NotFound(
+            f"The flow {job.name!r} has no runs yet: start one with `hetuflow job run {job.name}`."
+        )
+    invocation.note(f"Using the newest run of {job.namespace}/{job.name}: {run.id}")
     return run.id
 
 
 def _newest_task(client: Hetuflow, job: Job) -> Task | None:
-    tasks = client.tasks(namespace=job.namespace, job=job.name, page_size=_NEWEST_LOOKED_AT)
-    newest = list(islice(tasks, _NEWEST_LOOKED_AT))
-    # Of those that have not begun the next one comes last.
-    return next((one for one in newest if one.attempts), newest[-1] if newest else None)
+    tasks = client.tasks(namespace=job.namespace, job=job.name, page_size=_NEWEST_TASKS)
+    newest = list(islice(tasks, _NEWEST_TASKS))
+    # The list is newest first, so the last unstarted task is the next one to start.
+    return next((task for task in newest if task.attempts), newest[-1] if newest else None)
 
 
 def _as_id(text: str) -> UUID | None:

@@ -1,4 +1,4 @@
-"""Logging in through a browser: a listener on this machine gets a code, the server gives tokens for it."""
+"""Login through a browser: a local listener receives a code, which the server exchanges for tokens."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from hetuflow_core.client.endpoint import s256
 from hetuflow_core.errors import Unauthenticated
 from hetuflow_core.resources.identity import LoginAnswer
 
-_PATIENCE_SECONDS = 300.0
-_DONE = b"<!doctype html><title>Hetuflow</title><p>You are logged in. This page can be closed."
+_TIMEOUT_SECONDS = 300.0
+_DONE = b"<!doctype html><title>Hetuflow</title><p>You are logged in. You can close this page."
 
 
 def log_in_through_browser(
     url: str,
-    say: Callable[[str], None],
+    show_message: Callable[[str], None],
     *,
     open_browser: Callable[[str], bool] = webbrowser.open,
 ) -> LoginAnswer:
-    """Send a browser to the identity provider and wait for what it brings back."""
+    """Open the identity provider in a browser and wait for the redirect with the code."""
     verifier = secrets.token_urlsafe(48)
     with _Listener(("127.0.0.1", 0), _Callback) as listener:
-        listener.timeout = _PATIENCE_SECONDS
+        listener.timeout = _TIMEOUT_SECONDS
         redirect = f"http://127.0.0.1:{listener.server_port}/"
         query = urlencode({"redirect": redirect, "challenge": s256(verifier)})
         page = f"{url}/api/v1/auth/oidc/login?{query}"
-        say(f"Open this page in a browser on this machine if none opens by itself:\n{page}")
+        show_message(f"If no browser opens, open this page on this machine:\n{page}")
         open_browser(page)
         listener.handle_request()
     if listener.code is None:
-        raise Unauthenticated("No browser came back with a login: try again.", code="login.refused")
+        raise Unauthenticated("The browser login did not complete: try again.", code="login.refused")
     with Hetuflow(url) as client:
         return client.exchange_oidc_code(listener.code, verifier)
 
 
 class _Listener(HTTPServer):
-    # What the browser brought.
+    # Set by the redirect.
     code: str | None = None
 
 
@@ -48,8 +48,8 @@ class _Callback(BaseHTTPRequestHandler):
     server: _Listener
 
     def do_GET(self) -> None:
-        found = parse_qs(urlsplit(self.path).query).get("code")
-        self.server.code = found[0] if found else None
+        codes = parse_qs(urlsplit(self.path).query).get("code")
+        self.server.code = codes[0] if codes else None
         self.send_response(200)
         self.send_header("Content-Type", "text/html")
         self.end_headers()

@@ -1,4 +1,4 @@
-"""Named profiles: where a server is and how to get in, in a file that only its owner may read."""
+"""Named profiles: the address and credential of a server, in a file that only the user can read."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ import msgspec
 from hetuflow_core.errors import HostBlocked, NotFound
 
 DEFAULT_PROFILE: Final = "default"
-# A token that is about to end is not worth a request.
+# Tokens that expire within this time are refreshed before use.
 SOON: Final = timedelta(seconds=30)
 
 
 class Profile(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str
-    # One of the two ways in.
+    # Either a key or tokens of a login.
     api_key: str | None = None
     user: str | None = None
     access_token: str | None = None
@@ -49,7 +49,7 @@ class Profiles:
 
     @classmethod
     def of_user(cls, env: Mapping[str, str]) -> Profiles:
-        """Return those of the person at the keyboard."""
+        """Return the profiles of the current user."""
         home = env.get("XDG_CONFIG_HOME") or str(Path(env.get("HOME") or "~").expanduser() / ".config")
         return cls(Path(home) / "hetuflow" / "profiles.json")
 
@@ -64,7 +64,9 @@ class Profiles:
         profile = self._read().profiles.get(name)
         if profile is None:
             near = get_close_matches(name, self._read().profiles)
-            advice = f"did you mean {near[0]}?" if near else f"`hetuflow login --profile {name}` makes it."
+            advice = (
+                f"did you mean {near[0]}?" if near else f"create it with `hetuflow login --profile {name}`."
+            )
             raise NotFound(f"There is no profile {name}: {advice}", code="profile.not_found")
         return profile
 
@@ -75,7 +77,7 @@ class Profiles:
             self._write(_File(current, {**file.profiles, name: profile}))
 
     def replace_locked(self, name: str, profile: Profile) -> None:
-        """Put a profile in the place of another while the caller holds the lock."""
+        """Replace a profile; the caller holds the lock."""
         file = self._read()
         self._write(_File(file.current, {**file.profiles, name: profile}))
 
@@ -88,12 +90,12 @@ class Profiles:
         with self.locked():
             self.get(name)
             file = self._read()
-            left = {one: profile for one, profile in file.profiles.items() if one != name}
-            self._write(_File(None if file.current == name else file.current, left))
+            remaining = {other: profile for other, profile in file.profiles.items() if other != name}
+            self._write(_File(None if file.current == name else file.current, remaining))
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Let one command at a time change the file; a refresh token is good once."""
+        """Lock the file against other commands; a refresh token can be used only once."""
         with self._explained():
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             lock = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -111,12 +113,12 @@ class Profiles:
                 return _File()
             except (msgspec.DecodeError, UnicodeDecodeError):
                 raise HostBlocked(
-                    f"{self.path} is not what `hetuflow login` writes: remove it and log in again."
+                    f"{self.path} is not a valid profile file: remove it and log in again."
                 ) from None
 
     def _write(self, file: _File) -> None:
         with self._explained():
-            # mkstemp makes it readable to its owner alone, before anything is in it.
+            # mkstemp creates the file readable only for its owner.
             handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=".profiles-")
             with os.fdopen(handle, "wb") as out:
                 out.write(msgspec.json.format(msgspec.json.encode(file), indent=2))

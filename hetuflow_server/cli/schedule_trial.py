@@ -1,4 +1,4 @@
-"""Trying out a schedule without a server."""
+"""Fires and descriptions of schedules without a server."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hetuflow_server.schedules.previews.coming_fires import shown
 _NAME = "trial"
 
 
-def tried_out(document: Mapping[str, Any], after: datetime, count: int) -> list[ComingFire]:
+def trial_fires(document: Mapping[str, Any], after: datetime, count: int) -> list[ComingFire]:
     spec = schedule_from_document({"name": _NAME, **document})
     return shown(spec, preview(upcoming(spec, UUID(int=0), {}, after), count), None)
 
 
-def daemon_in_words(document: dict[str, Any]) -> str:
-    """What a schedule that is a daemon does."""
+def daemon_text(document: dict[str, Any]) -> str:
+    """Describe a daemon schedule."""
     spec = schedule_from_document(document).daemon
     return describe(spec) if spec is not None else ""
 
 
-def event_in_words(document: dict[str, Any]) -> str:
-    """When a schedule that waits for events fires."""
+def event_text(document: dict[str, Any]) -> str:
+    """Describe when an event schedule fires."""
     spec = schedule_from_document(document).event
     return describe_event(spec) if spec is not None else ""

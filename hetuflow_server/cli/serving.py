@@ -1,4 +1,4 @@
-"""Running a server; apart from the command, so that listing servers need not load one."""
+"""Run a server. A separate module, so that `hetuflow server list` does not load the server."""
 
 from __future__ import annotations
 
@@ -25,4 +25,4 @@ def serve(config_path: Path | None) -> int:
 
 
 def _on_ready(url: str) -> None:
-    log.info("Listening.", url=url)
+    log.info("listening", url=url)

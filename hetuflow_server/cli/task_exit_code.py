@@ -1,4 +1,4 @@
-"""What `job run --wait` exits with: the task's own end, as a shell would show it."""
+"""The exit code of `job run --wait`, which follows the outcome of the task."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.states import InstanceStatus, TaskStatus
 
 TIMED_OUT: Final = 124  # as timeout(1) does
-CANCELLED: Final = 143  # 128 + SIGTERM, which is what a cancelled command is sent
+CANCELLED: Final = 143  # 128 + SIGTERM, the signal sent to cancelled commands
 
 # A failed task's code depends on how its last attempt ended, see `exit_code_of`.
 EXIT_CODES: Final[Mapping[str, int]] = {
     TaskStatus.SUCCEEDED: ExitCode.OK,
-    # The job itself, or its schedule, decided that there was nothing to do.
+    # A condition of the job or its schedule skipped the task.
     TaskStatus.SKIPPED: ExitCode.OK,
     TaskStatus.CANCELLED: CANCELLED,
 }
@@ -26,16 +26,16 @@ EXIT_CODES: Final[Mapping[str, int]] = {
 MEANINGS: Final[Mapping[str, str]] = {
     "0": "succeeded or was skipped",
     "N": "failed with exit code N; 1 if it has none",
-    str(TIMED_OUT): "failed because it took too long",
+    str(TIMED_OUT): "failed because it timed out",
     "128+N": "failed because signal N ended it",
     str(CANCELLED): "was cancelled",
-    str(int(ExitCode.INTERRUPTED)): "goes on: you pressed Ctrl-C and left it to itself",
+    str(int(ExitCode.INTERRUPTED)): "continues: you detached with Ctrl-C",
 }
 
 EXPLAINED: Final = "\n".join(
     [
         "\b",
-        "With --wait or --logs the exit code is the task's own, which",
+        "With --wait or --logs, the exit code shows the outcome of the task, which",
         *(f"  {code:<9} {meaning}" for code, meaning in MEANINGS.items()),
         "",
     ]
@@ -43,7 +43,7 @@ EXPLAINED: Final = "\n".join(
 
 
 def exit_code_of(task: TaskDetail) -> int:
-    """The exit code for a task that has ended."""
+    """Return the exit code for an ended task."""
     if task.status in EXIT_CODES:
         return EXIT_CODES[task.status]
     last = task.instances[-1] if task.instances else None
@@ -52,7 +52,7 @@ def exit_code_of(task: TaskDetail) -> int:
     if last is not None and last.signal:
         return 128 + last.signal
     code = task.exit_code if task.exit_code is not None else last and last.exit_code
-    # A process can only exit with a byte; anything else must not turn into a zero.
+    # Exit codes are bytes; a larger code must not become 0.
     return code if code and 0 < code <= 255 else ExitCode.FAILURE  # noqa: PLR2004  the largest byte
 
 
@@ -65,9 +65,11 @@ def final_line(task: TaskDetail) -> str:
 
 
 def _took(task: TaskDetail) -> str:
-    started = min((one.started_at for one in task.instances if one.started_at), default=task.created_at)
+    started = min(
+        (instance.started_at for instance in task.instances if instance.started_at), default=task.created_at
+    )
     duration = max((task.finished_at or started) - started, timedelta(0))
-    # To the tenth of a second, whole seconds above a minute.
+    # Tenths of a second, and whole seconds from one minute on.
     grain = timedelta(seconds=0.1) if duration < timedelta(minutes=1) else timedelta(seconds=1)
     return format_duration(duration // grain * grain)
 
@@ -75,7 +77,7 @@ def _took(task: TaskDetail) -> str:
 def _why(task: TaskDetail) -> str:
     last = task.instances[-1] if task.instances else None
     if last is not None and last.status == InstanceStatus.TIMED_OUT:
-        cause = "it took too long"
+        cause = "timed out"
     elif last is not None and last.signal:
         cause = f"signal {last.signal}"
     elif last is not None and last.exit_code:
@@ -84,4 +86,4 @@ def _why(task: TaskDetail) -> str:
         cause = ""
     reason = task.reason or (last and last.reason) or ""
     message = (last and last.message) or ""
-    return ", ".join(part for part in (cause, reason, message) if part) or "no reason is known"
+    return ", ".join(part for part in (cause, reason, message) if part) or "unknown reason"

@@ -1,1 +1,1 @@
-"""The pieces of `hetuflow dev` around the server: its folder, its agent, its watchman."""
+"""The parts of `hetuflow dev` around the server: its folder, its agent and the restarter."""

@@ -1,4 +1,4 @@
-"""The agent of a development system: a process of its own, gone when this one is."""
+"""The agent of a development system: a separate process that ends with this one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class AgentProcess:
     name = "agent"
 
     def __init__(self, environment: Callable[[], Mapping[str, str]]) -> None:
-        """`environment` is asked at each start: the server's address is known only then."""
+        """`environment` is called at each start, because the server's address is known only then."""
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -38,11 +38,11 @@ class AgentProcess:
 
     async def start(self) -> None:
         try:
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - our own program; spawned from the main thread on purpose
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - a program of this project; spawned from the main thread on purpose
                 [sys.executable, "-m", "hetuflow_agent"],
                 stdin=subprocess.DEVNULL,
                 env=dict(self._environment()),
-                # Ctrl-C in the terminal is for us: the agent is stopped in its turn.
+                # Ctrl-C in the terminal must not reach the agent: `stop` ends it in order.
                 start_new_session=True,
                 preexec_fn=die_with_parent(signal.SIGTERM),  # noqa: PLW1509 - takes no lock, see there
             )
@@ -57,16 +57,21 @@ class AgentProcess:
             await asyncio.to_thread(self._process.wait, _KILL_AFTER_SECONDS)
         except subprocess.TimeoutExpired:
             log.warning(
-                "The agent did not stop in time and was killed.",
+                "agent did not stop in time, killing it",
                 pid=self._process.pid,
-                waited=_KILL_AFTER_SECONDS,
+                seconds=_KILL_AFTER_SECONDS,
             )
             self._process.kill()
             self._process.wait()
 
 
 def agent_environment(base: Mapping[str, str], **settings: str) -> dict[str, str]:
-    """Return the agent's environment: ours without what is the server's, with its own settings on top."""
-    ours = ("HETUFLOW_DATABASE__", "HETUFLOW_SERVER__", "HETUFLOW_LEADER__", "HETUFLOW_RETENTION__")
-    inherited = {name: value for name, value in base.items() if not name.startswith(ours)}
+    """Return this process's environment without server settings, plus the agent's settings."""
+    server_settings = (
+        "HETUFLOW_DATABASE__",
+        "HETUFLOW_SERVER__",
+        "HETUFLOW_LEADER__",
+        "HETUFLOW_RETENTION__",
+    )
+    inherited = {name: value for name, value in base.items() if not name.startswith(server_settings)}
     return inherited | {f"HETUFLOW_AGENT__{key.upper()}": value for key, value in settings.items()}

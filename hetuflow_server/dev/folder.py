@@ -1,9 +1,9 @@
-"""The folder a development system lives in.
+"""The data folder of a development system.
 
 DIR/postgres/      the embedded database
 DIR/agent/         the agent's data
 DIR/secret_key     generated once, mode 0600; so are api_key and agent_token
-DIR/dev.json       while it runs: where it is and how to get in, mode 0600
+DIR/dev.json       connection data while it runs, mode 0600
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hetuflow_server.embedded.directory import blaming
 
 
 class DevInfo(msgspec.Struct, frozen=True):
-    """What scripts need to find a running development system: the content of dev.json."""
+    """The content of dev.json: connection data of a running development system."""
 
     url: str
     api_key: str | None
@@ -27,7 +27,7 @@ class DevInfo(msgspec.Struct, frozen=True):
 
 
 class DevFolder:
-    """Made before anything is started, so that what is in its way is told first."""
+    """Created before anything else starts, so that problems with it are reported first."""
 
     name = "data directory"
 
@@ -48,7 +48,7 @@ class DevFolder:
 
     async def start(self) -> None:
         with blaming(self.path):
-            # Passable for all: as root the database runs under another account. Secret files are 0600.
+            # Readable for all: as root, the database runs under another account. Secret files are 0600.
             self.path.mkdir(mode=0o755, parents=True, exist_ok=True)
             self.info_file.unlink(missing_ok=True)
 
@@ -56,7 +56,7 @@ class DevFolder:
         pass
 
     def secret_key(self) -> str:
-        """Return what this system's server signs with, generated when it is first asked for."""
+        """Return the server's secret key; generate it on first use."""
         if (known := self.secret("secret_key")) is not None:
             return known
         new = secrets.token_urlsafe(48)
@@ -78,7 +78,7 @@ class DevFolder:
 
 
 def _write_private(file: Path, content: bytes) -> None:
-    """Write for the owner's eyes only, whole or not at all."""
+    """Write a file atomically, readable only for its owner."""
     draft = file.with_name(f".{file.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Brings back what ended by itself: a development system survives its own experiments."""
+"""Restart parts of a development system that stopped unexpectedly."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class Restarter:
         self._on_restart = on_restart
 
     async def run_once(self) -> int:
-        """Restart what has ended; return 0 always, so that a process that dies at once is not spun."""
-        for one in self._watched:
-            if not one.running:
-                log.warning("A part ended by itself and is started again.", part=one.name)
-                await one.start()
+        """Restart stopped parts; always return 0, so that a crashing part is not restarted in a busy loop."""
+        for part in self._watched:
+            if not part.running:
+                log.warning("component stopped unexpectedly, restarting", component=part.name)
+                await part.start()
                 self._on_restart()
         return 0

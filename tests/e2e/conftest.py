@@ -78,7 +78,7 @@ def serving(database_server: DatabaseServer, program: Sequence[str] = HETUFLOW) 
         HETUFLOW_WEBHOOKS__ALLOW="127.0.0.0/8",
     )
     with Running([*program, "server"], env=environment) as server:
-        url = server.await_log("Listening.")["url"]
+        url = server.await_log("listening")["url"]
         with Hetuflow(url, api_key) as client:
             yield System(url, database_url, api_key, token, client, server)
 

@@ -19,15 +19,15 @@ _TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S%z", "%Y-%m-%d"])
 
 @click.group("audit")
 def audit_group() -> None:
-    """What people and keys did, and what they were denied."""
+    """List and verify the audit trail: changes and denied requests."""
 
 
 @audit_group.command("list")
-@click.option("--actor", help="Only what this user or key did.")
+@click.option("--actor", help="Only entries of this user or key.")
 @click.option("--action", help="Only this action, such as set_secret.")
-@click.option("--target", help="Only what was done to this.")
-@click.option("--denied", is_flag=True, help="Only what was refused.")
-@click.option("--since", type=_TIME, help="From this day or instant on.")
+@click.option("--target", help="Only entries about this object.")
+@click.option("--denied", is_flag=True, help="Only denied requests.")
+@click.option("--since", type=_TIME, help="Only entries since this date or time.")
 @limit_option
 @all_namespaces_option
 @server_command
@@ -41,7 +41,7 @@ def list_audit(
     action: str | None,
     target: str | None,
 ) -> None:
-    """List entries, the newest first.
+    """List audit entries, newest first.
 
     Example: hetuflow audit list -A --denied --since 2026-07-01
     """
@@ -56,8 +56,8 @@ def list_audit(
             since=None if since is None else since.astimezone(),
             page_size=page_size(limit),
         )
-        found = take(invocation, entries, limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[str(one.id) for one in found])
+        listed = take(invocation, entries, limit)
+    invocation.show(listed, human=lambda: [_table(listed)], brief=[str(entry.id) for entry in listed])
 
 
 @audit_group.command("verify")
@@ -65,19 +65,19 @@ def list_audit(
     "--expect",
     metavar="SEQ:HASH",
     multiple=True,
-    help="A link that an earlier verify has printed and somebody has kept elsewhere.",
+    help="A chain hash that an earlier verify printed. Repeatable.",
 )
 @server_command
 def verify_audit(invocation: Invocation, expect: tuple[str, ...]) -> None:
-    """Check that nothing in the audit trail was changed or removed; names the first broken place.
+    """Verify that no audit entry was changed or removed.
 
-    Keep what it prints somewhere else: given with --expect later, it proves that nobody has written the
-    whole trail anew.
+    Reports the first broken entry. Store the printed SEQ:HASH outside of the database. Passed to --expect
+    later, it detects that the whole trail was rewritten.
 
     Example: hetuflow audit verify --expect 1204:9f2c…
     """
     with invocation.client() as client:
-        verdict = client.verify_audit([_seal(one) for one in expect])
+        verdict = client.verify_audit([_seal(text) for text in expect])
     head = f"{verdict.head.seq}:{verdict.head.hash.hex()}"
     shown = {"checked": verdict.checked, "first": verdict.first, "head": head}
     if verdict.broken is not None:
@@ -87,7 +87,7 @@ def verify_audit(invocation: Invocation, expect: tuple[str, ...]) -> None:
         )
     invocation.show(
         shown,
-        human=lambda: [f"{verdict.checked} entries are as they were sealed, up to {head}"],
+        human=lambda: [f"{verdict.checked} entries verified, up to {head}"],
         brief=[head],
     )
 
@@ -97,7 +97,7 @@ def _seal(text: str) -> Seal:
     try:
         return Seal(int(seq), bytes.fromhex(digest))
     except ValueError:
-        raise Invalid(f"{text!r} is no link: give SEQ:HASH as verify prints it.") from None
+        raise Invalid(f"{text!r} is not a chain hash: give SEQ:HASH as verify prints it.") from None
 
 
 def _table(entries: Sequence[AuditEntry]) -> Table:
@@ -111,7 +111,15 @@ def _table(entries: Sequence[AuditEntry]) -> Table:
         Column("TARGET"),
     ]
     rows = [
-        [one.at, one.actor or one.actor_kind, one.source, one.action, one.outcome, one.namespace, one.target]
-        for one in entries
+        [
+            entry.at,
+            entry.actor or entry.actor_kind,
+            entry.source,
+            entry.action,
+            entry.outcome,
+            entry.namespace,
+            entry.target,
+        ]
+        for entry in entries
     ]
     return Table(columns, rows)

@@ -8,9 +8,9 @@ from click.shell_completion import get_completion_class
 _COMPLETE_VARIABLE = "_HETUFLOW_COMPLETE"
 
 
-_HELP = """Print what lets a shell complete commands, options and names behind TAB.
+_HELP = """Print the script that completes commands, options and names in your shell.
 
-Names of jobs, namespaces, agents and the like are asked of the server, for a second or so at most.
+Names of jobs, namespaces, agents and other objects are read from the server, which takes at most 1.5 seconds.
 
 \b
 bash   in ~/.bashrc:   eval "$(hetuflow completion bash)"
@@ -27,6 +27,6 @@ Example: hetuflow completion bash
 def completion(context: click.Context, shell: str) -> None:
     kind = get_completion_class(shell)
     if kind is None:
-        raise AssertionError(f"click knows no {shell}")
+        raise AssertionError(f"click has no completion for {shell}")
     root = context.find_root()
     click.echo(kind(root.command, {}, root.info_name or "hetuflow", _COMPLETE_VARIABLE).source())

@@ -17,28 +17,30 @@ _which = click.argument("which", metavar="JOB[/NAME]")
 
 @click.group("daemon")
 def daemon_group() -> None:
-    """List, show, stop, start, scale and restart daemons; `hetuflow apply` makes them.
+    """List, show, stop, start, scale and restart daemons.
 
-    A job with one daemon is name enough.
+    Daemons are schedules in job files, see `hetuflow apply`. If a job has one daemon, JOB alone names it.
     """
 
 
 @daemon_group.command("list")
-@click.option("--job", metavar="NAME", help="Only those of this job.")
+@click.option("--job", metavar="NAME", help="Only daemons of this job.")
 @limit_option
 @all_namespaces_option
 @server_command
 def list_daemons(invocation: Invocation, *, job: str | None, all_namespaces: bool, limit: int) -> None:
-    """List the daemons of a namespace, and how many of their instances are ready.
+    """List the daemons of a namespace.
 
     Example: hetuflow daemon list
     """
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
-        found = take(
+        daemons = take(
             invocation, client.daemons(namespace=namespace, job=job, page_size=page_size(limit)), limit
         )
-    invocation.show(found, human=lambda: [_table(found)], brief=[f"{one.job}/{one.name}" for one in found])
+    invocation.show(
+        daemons, human=lambda: [_table(daemons)], brief=[f"{daemon.job}/{daemon.name}" for daemon in daemons]
+    )
 
 
 @daemon_group.command("get")
@@ -50,23 +52,23 @@ def get_daemon(invocation: Invocation, which: str) -> None:
     Example: hetuflow daemon get web/up
     """
     with invocation.client() as client:
-        found = _find(invocation, client, which)
-    _show(invocation, found)
+        daemon = _find(invocation, client, which)
+    _show(invocation, daemon)
 
 
 @daemon_group.command("stop")
 @_which
 @server_command
 def stop_daemon(invocation: Invocation, which: str) -> None:
-    """End a daemon's instances, and start none until it is started.
+    """Stop a daemon: end its instances and start no new ones.
 
-    Its schedule is disabled. Processes get TERM and, after the job's kill_grace, KILL.
+    This disables its schedule. Processes get TERM and, after the job's kill_grace, KILL.
 
     Example: hetuflow daemon stop web/up
     """
     with invocation.client() as client:
-        found = client.stop_daemon(_find(invocation, client, which).id)
-    _tell(invocation, found, f"is {found.state}")
+        daemon = client.stop_daemon(_find(invocation, client, which).id)
+    _show_change(invocation, daemon, f"is {daemon.state}")
 
 
 @daemon_group.command("start")
@@ -78,8 +80,8 @@ def start_daemon(invocation: Invocation, which: str) -> None:
     Example: hetuflow daemon start web/up
     """
     with invocation.client() as client:
-        found = client.start_daemon(_find(invocation, client, which).id)
-    _tell(invocation, found, f"is started, with {_instances(found.wanted)}")
+        daemon = client.start_daemon(_find(invocation, client, which).id)
+    _show_change(invocation, daemon, f"is started, with {_instances(daemon.wanted)}")
 
 
 @daemon_group.command("scale")
@@ -87,38 +89,38 @@ def start_daemon(invocation: Invocation, which: str) -> None:
 @click.argument("replicas", type=click.IntRange(min=0))
 @server_command
 def scale_daemon(invocation: Invocation, which: str, replicas: int) -> None:
-    """Change how many instances a daemon has.
+    """Change the number of instances of a daemon.
 
-    The highest slots go first. Applying a file with another number changes it again.
+    Scaling down ends the highest slots first. Applying the job file sets the number from the file again.
 
     Example: hetuflow daemon scale web/up 5
     """
     with invocation.client() as client:
-        found = client.scale_daemon(_find(invocation, client, which).id, replicas)
-    _tell(invocation, found, f"has {_instances(replicas)} now")
+        daemon = client.scale_daemon(_find(invocation, client, which).id, replicas)
+    _show_change(invocation, daemon, f"has {_instances(replicas)} now")
 
 
 @daemon_group.command("restart")
 @_which
-@click.option("--slot", type=click.IntRange(min=0), metavar="N", help="Only this one.")
+@click.option("--slot", type=click.IntRange(min=0), metavar="N", help="Only this slot.")
 @server_command
 def restart_daemon(invocation: Invocation, which: str, slot: int | None) -> None:
-    """Start a daemon's instances anew, no more at once than max_unavailable says.
+    """Restart a daemon's instances, at most max_unavailable at a time.
 
     Example: hetuflow daemon restart web/up
     """
     with invocation.client() as client:
-        found = client.restart_daemon(_find(invocation, client, which).id, slot)
-    _tell(invocation, found, "is restarted" if slot is None else f"is restarted in slot {slot}")
+        daemon = client.restart_daemon(_find(invocation, client, which).id, slot)
+    _show_change(invocation, daemon, "is restarted" if slot is None else f"is restarted in slot {slot}")
 
 
 @daemon_group.command("history")
 @_which
-@click.option("--slot", type=click.IntRange(min=0), metavar="N", help="Only this one.")
+@click.option("--slot", type=click.IntRange(min=0), metavar="N", help="Only this slot.")
 @limit_option
 @server_command
 def daemon_history(invocation: Invocation, which: str, slot: int | None, limit: int) -> None:
-    """List the instances a daemon has and had, newest first.
+    """List the current and past instances of a daemon, newest first.
 
     Example: hetuflow daemon history web/up --slot 0
     """
@@ -127,7 +129,7 @@ def daemon_history(invocation: Invocation, which: str, slot: int | None, limit: 
         runs = take(
             invocation, client.daemon_history(daemon.id, slot=slot, page_size=page_size(limit)), limit
         )
-    invocation.show(runs, human=lambda: [_runs(runs)], brief=[str(one.task_id) for one in runs])
+    invocation.show(runs, human=lambda: [_runs(runs)], brief=[str(run.task_id) for run in runs])
 
 
 def _find(invocation: Invocation, client: Hetuflow, which: str) -> DaemonDetail:
@@ -135,7 +137,7 @@ def _find(invocation: Invocation, client: Hetuflow, which: str) -> DaemonDetail:
     return client.daemon(invocation.namespace, job, name or None)
 
 
-def _tell(invocation: Invocation, daemon: DaemonDetail, what: str) -> None:
+def _show_change(invocation: Invocation, daemon: DaemonDetail, what: str) -> None:
     invocation.show(
         daemon,
         human=lambda: [f"The daemon {daemon.job}/{daemon.name} {what}."],
@@ -163,15 +165,15 @@ def _table(daemons: Sequence[Daemon]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            one.namespace,
-            one.job,
-            one.name,
-            one.state,
-            f"{one.ready}/{one.wanted}",
-            one.updated,
-            one.restarts,
+            daemon.namespace,
+            daemon.job,
+            daemon.name,
+            daemon.state,
+            f"{daemon.ready}/{daemon.wanted}",
+            daemon.updated,
+            daemon.restarts,
         ]
-        for one in daemons
+        for daemon in daemons
     ]
     return Table(columns, rows)
 
@@ -204,16 +206,16 @@ def _slots(slots: Sequence[DaemonSlot]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            one.slot,
-            one.state,
-            one.agent,
-            one.started_at or one.due_at,
-            one.job_version,
-            one.restarts,
-            str(one.task_id) if one.task_id else None,
-            _end(one.last_status, one.last_reason, one.last_exit_code),
+            slot.slot,
+            slot.state,
+            slot.agent,
+            slot.started_at or slot.due_at,
+            slot.job_version,
+            slot.restarts,
+            str(slot.task_id) if slot.task_id else None,
+            _end(slot.last_status, slot.last_reason, slot.last_exit_code),
         ]
-        for one in slots
+        for slot in slots
     ]
     return Table(columns, rows)
 
@@ -232,17 +234,17 @@ def _runs(runs: Sequence[DaemonRun]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            str(one.task_id),
-            one.slot,
-            one.start,
-            one.job_version,
-            one.agent,
-            one.started_at,
-            one.finished_at,
-            one.status,
-            _why(one.reason, one.exit_code),
+            str(run.task_id),
+            run.slot,
+            run.start,
+            run.job_version,
+            run.agent,
+            run.started_at,
+            run.finished_at,
+            run.status,
+            _why(run.reason, run.exit_code),
         ]
-        for one in runs
+        for run in runs
     ]
     return Table(columns, rows)
 

@@ -15,13 +15,13 @@ from hetuflow_server.settings import StoreSettings
 
 @click.group("db")
 def db_group() -> None:
-    """Migrate the database; the same migrations as `alembic upgrade head`."""
+    """Migrate the database, with the same migrations as `alembic upgrade head`."""
 
 
 @db_group.command("upgrade")
 @config_option
 def upgrade(config_path: Path | None) -> None:
-    """Bring the schema up to date. Several hosts may do so at once; servers may go on running.
+    """Upgrade the schema. Safe on several hosts at once and while servers run.
 
     Example: HETUFLOW_DATABASE__URL=postgresql://… hetuflow db upgrade
     """
@@ -37,7 +37,7 @@ def upgrade(config_path: Path | None) -> None:
 @db_group.command("current")
 @config_option
 def current(config_path: Path | None) -> None:
-    """Print the database's schema revision and the newest one this code knows.
+    """Print the revision of the schema and the newest one.
 
     Example: hetuflow db current
     """

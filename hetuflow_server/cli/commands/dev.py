@@ -16,7 +16,11 @@ from hetuflow_server.app.dev import DevSystem
 
 @click.command("dev")
 @click.option(
-    "--port", default=8600, show_default=True, type=click.IntRange(0, 65_535), help="0 takes a free one."
+    "--port",
+    default=8600,
+    show_default=True,
+    type=click.IntRange(0, 65_535),
+    help="Port of the server; 0 picks a free port.",
 )
 @click.option(
     "--data",
@@ -25,12 +29,12 @@ from hetuflow_server.app.dev import DevSystem
     show_default=True,
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the database and everything else is kept between runs.",
+    help="Folder for the database and all other data.",
 )
 def dev(port: int, data_dir: Path) -> int:
     """Run embedded PostgreSQL, one server and one agent on this machine; Ctrl-C stops them all.
 
-    A second run goes on with the data of the first. With HETUFLOW_DATABASE__URL set it uses that database.
+    Data is kept between runs. If HETUFLOW_DATABASE__URL is set, that database is used.
 
     Example: hetuflow dev --port 8700 --data /tmp/try
     """
@@ -46,10 +50,10 @@ def _welcome(system: DevSystem) -> None:
 Hetuflow is ready at {url}
 
   A first job     hetuflow apply -f examples/hello.yaml && hetuflow job run hello --logs
-  API key         {folder.secret("api_key")} (commands run in this folder find it by themselves)
-  Is it well?     curl {url}/readyz
-  Find it later   {folder.info_file} holds all this, the database and the process ids
-  Start afresh    stop it and delete {folder.path}
+  API key         {folder.secret("api_key")} (commands in this folder use it automatically)
+  Health check    curl {url}/readyz
+  Connection data {folder.info_file}: address, key, database and process ids
+  Start over      stop it and delete {folder.path}
   Stop            Ctrl-C
 """,
     )

@@ -1,4 +1,4 @@
-"""`hetuflow doctor`: works on the database, so that it also helps when no server runs."""
+"""`hetuflow doctor`: reads the database directly, so it also works when no server runs."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ from hetuflow_server.upkeep.findings import Finding
 
 
 @click.command("doctor")
-@click.option("--repair", is_flag=True, help="Put right what can be.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="How to print it.")
+@click.option("--repair", is_flag=True, help="Repair problems where possible.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Output format.")
 @config_option
 def doctor(repair: bool, output: str, config_path: Path | None) -> int:
-    """Look for what should not be in the database: wrong counts, rows that refer to nothing, stuck work.
+    """Check the database for inconsistencies: wrong counts, dangling rows, stuck work.
 
-    Needs the database (HETUFLOW_DATABASE__URL or app.toml; in the folder of a running `hetuflow dev` it
-    finds that one's); servers may go on running. Exits with 0 when nothing is wrong (any more) and with 1
-    when something is and was not put right.
+    Requires HETUFLOW_DATABASE__URL or app.toml; in the folder of a running `hetuflow dev` its database is
+    used. Servers may keep running. The exit code is 0 if no problem remains and 1 otherwise.
 
     Example: hetuflow doctor --repair
     """
@@ -44,14 +43,14 @@ def doctor(repair: bool, output: str, config_path: Path | None) -> int:
         click.echo(as_json(findings))
     else:
         for finding in findings:
-            click.echo(f"{finding.message} {_what_was_done(finding, repair=repair)}")
+            click.echo(f"{finding.message} {_counts(finding, repair=repair)}")
         if not findings:
-            click.echo("Nothing is wrong.")
+            click.echo("No problems found.")
     return ExitCode.FAILURE if any(finding.left for finding in findings) else ExitCode.OK
 
 
 def _key_ids(config_path: Path | None) -> list[str] | None:
-    """Return the ids of the servers' keys where these are set; the database alone is enough for the rest."""
+    """Return the key ids of the servers if configured; all other checks need only the database."""
     try:
         server = load_settings(ServerSettings, config_path=config_path).server
     except ConfigInvalid:
@@ -59,7 +58,7 @@ def _key_ids(config_path: Path | None) -> list[str] | None:
     return Keyring(server_keys(server)).key_ids
 
 
-def _what_was_done(finding: Finding, *, repair: bool) -> str:
+def _counts(finding: Finding, *, repair: bool) -> str:
     if not repair:
         return f"({finding.count} found)"
-    return f"({finding.count} found, {finding.repaired} put right)"
+    return f"({finding.count} found, {finding.repaired} repaired)"

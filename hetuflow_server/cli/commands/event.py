@@ -23,28 +23,35 @@ _TASK_VARIABLE = "HETUFLOW_TASK_ID"
 
 @click.group("event")
 def event_group() -> None:
-    """Emit events, and see what became of them."""
+    """Emit, list, show and replay events."""
 
 
 @event_group.command("emit")
 @click.argument("name")
-@click.option("-p", "--param", "params", multiple=True, metavar="NAME=VALUE", help="A key of the payload.")
 @click.option(
-    "--payload", type=click.File(), metavar="FILE", help="The payload, JSON from a file; - reads the input."
+    "-p",
+    "--param",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Set a key of the payload. Repeatable.",
 )
-@click.option("--key", metavar="KEY", help="The same key again is the same event.")
+@click.option(
+    "--payload", type=click.File(), metavar="FILE", help="JSON file with the payload; - reads standard input."
+)
+@click.option("--key", metavar="KEY", help="Calls with the same key record only one event.")
 @server_command
 def emit_event(
     invocation: Invocation, name: str, params: tuple[str, ...], payload: TextIO | None, key: str | None
 ) -> None:
-    """Record an event; schedules that want it start their jobs.
+    """Record an event; matching schedules start their jobs.
 
-    Within a task it says by itself which task emits it.
+    Within a task, the event refers to that task automatically.
 
     Example: hetuflow event emit file.uploaded -p path=/in/a.csv -p size=1234 --key a.csv
     """
     if payload is not None and params:
-        raise click.UsageError("Give the payload as -p, or as --payload, not both.")
+        raise click.UsageError("Give the payload with -p or with --payload, not both.")
     content: Any = parse_params(params) if payload is None else _read(payload)
     with invocation.client() as client:
         event = client.emit(name, content, namespace=invocation.namespace, key=key, task_id=_own_task())
@@ -52,9 +59,9 @@ def emit_event(
 
 
 @event_group.command("list")
-@click.option("--name", metavar="NAME", help="Only these; `file.*` for all that begin so.")
-@click.option("--key", metavar="KEY", help="Only the one with this key.")
-@click.option("--since", metavar="TIME", help="Only newer ones: 2h, 3d or 2026-07-01T00:00:00Z.")
+@click.option("--name", metavar="NAME", help="Only events of this name; `file.*` matches a prefix.")
+@click.option("--key", metavar="KEY", help="Only the event with this key.")
+@click.option("--since", metavar="TIME", help="Only events since then: 2h, 3d or 2026-07-01T00:00:00Z.")
 @limit_option
 @all_namespaces_option
 @server_command
@@ -77,15 +84,15 @@ def list_events(
         events = client.events(
             namespace=namespace, name=name, key=key, since=after, page_size=page_size(limit)
         )
-        found = take(invocation, events, limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.id for one in found])
+        listed = take(invocation, events, limit)
+    invocation.show(listed, human=lambda: [_table(listed)], brief=[event.id for event in listed])
 
 
 @event_group.command("get")
 @click.argument("event_id", metavar="ID", type=click.UUID)
 @server_command
 def get_event(invocation: Invocation, event_id: UUID) -> None:
-    """Show an event and what became of it at each schedule that wanted it.
+    """Show an event and its outcome at each matching schedule.
 
     Example: hetuflow event get 01890000-0000-7000-8000-000000000000
     """
@@ -97,7 +104,7 @@ def get_event(invocation: Invocation, event_id: UUID) -> None:
 @click.argument("event_id", metavar="ID", type=click.UUID)
 @server_command
 def replay_event(invocation: Invocation, event_id: UUID) -> None:
-    """Say an event once more, for the schedules there are now.
+    """Emit an event again, for the schedules that exist now.
 
     Example: hetuflow event replay 01890000-0000-7000-8000-000000000000
     """
@@ -109,11 +116,13 @@ def _read(payload: TextIO) -> Any:
     try:
         return msgspec.json.decode(payload.read())
     except (msgspec.DecodeError, UnicodeError) as error:
-        raise click.BadParameter(f"this is no JSON: {error}.", param_hint="--payload") from error
+        raise click.BadParameter(
+            f"the content is not valid JSON: {error}.", param_hint="--payload"
+        ) from error
 
 
 def _own_task() -> UUID | None:
-    """The task this command runs in, if it does."""
+    """Return the task that this command runs in, if any."""
     try:
         return UUID(os.environ.get(_TASK_VARIABLE, ""))
     except ValueError:
@@ -143,7 +152,8 @@ def _blocks(event: EventDetail) -> list[Block]:
         *(Column("TASK", Kind.ID), Column("DETAIL")),
     ]
     rows: list[list[Cell]] = [
-        [one.job, one.schedule, one.outcome, _id(one.task_id), one.detail] for one in event.effects
+        [effect.job, effect.schedule, effect.outcome, _id(effect.task_id), effect.detail]
+        for effect in event.effects
     ]
     return [sheet, Table(columns, rows)] if rows else [sheet]
 
@@ -163,5 +173,8 @@ def _table(events: Sequence[Event]) -> Table:
     ]
     return Table(
         columns,
-        [[str(one.id), one.namespace, one.name, one.key, one.source, one.created_at] for one in events],
+        [
+            [str(event.id), event.namespace, event.name, event.key, event.source, event.created_at]
+            for event in events
+        ],
     )

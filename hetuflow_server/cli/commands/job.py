@@ -10,7 +10,7 @@ import click
 from hetuflow_core.resources.jobs import Job
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_server.cli.commands.schedule.next_fires import job_next
-from hetuflow_server.cli.follow_task import attend
+from hetuflow_server.cli.follow_task import wait_for_task
 from hetuflow_server.cli.interrupts import Choice, on_interrupt_option
 from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.lazy_loading import load
@@ -20,10 +20,10 @@ from hetuflow_server.cli.options.new_job import job_document, schedule_document,
 from hetuflow_server.cli.options.params import parse_labels, parse_params
 from hetuflow_server.cli.options.selection import (
     all_option,
-    do_to_many,
     dry_run_option,
     label_option,
-    named_or_chosen,
+    require_selection,
+    run_bulk,
 )
 from hetuflow_server.cli.options.shared import YES
 from hetuflow_server.cli.output.layout import Block, Column, Kind, Sheet, Table
@@ -33,12 +33,20 @@ from hetuflow_server.cli.task_exit_code import EXPLAINED
 
 @click.group("job", commands=[job_next])
 def job_group() -> None:
-    """What can be run: list, show, make, change, run, pause and delete jobs; `hetuflow apply` takes files."""
+    """List, show, create, edit, run, enable, disable and delete jobs.
+
+    To create jobs from files, use `hetuflow apply`.
+    """
 
 
 @job_group.command("list")
 @click.option(
-    "-l", "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only with it. Repeatable."
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only jobs with this label. Repeatable.",
 )
 @limit_option
 @all_namespaces_option
@@ -49,20 +57,17 @@ def list_jobs(invocation: Invocation, labels: tuple[str, ...], all_namespaces: b
     Example: hetuflow job list -n team-a -l tier=gold -o json
     """
     namespace = None if all_namespaces else invocation.namespace
-    wanted = parse_labels(labels)
     with invocation.client() as client:
-        jobs = client.jobs(namespace=namespace, labels=wanted, page_size=page_size(limit))
-        found = take(invocation, jobs, limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[job.name for job in found])
+        pages = client.jobs(namespace=namespace, labels=parse_labels(labels), page_size=page_size(limit))
+        jobs = take(invocation, pages, limit)
+    invocation.show(jobs, human=lambda: [_table(jobs)], brief=[job.name for job in jobs])
 
 
 @job_group.command("get")
 @click.argument("name")
 @server_command
 def get_job(invocation: Invocation, name: str) -> None:
-    """Show a job and what is in its file.
-
-    Defaults are filled in.
+    """Show a job and its definition, with defaults filled in.
 
     Example: hetuflow job get nightly-report -o yaml
     """
@@ -74,14 +79,23 @@ def get_job(invocation: Invocation, name: str) -> None:
 @job_group.command("create")
 @click.argument("name")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND [ARG]...]")
-@click.option("--script", metavar="FILE", help="A shell script to run instead of a command; it is copied.")
+@click.option("--script", metavar="FILE", help="Run this shell script; its text is copied into the job.")
 @timing_options
-@click.option("--timeout", metavar="DURATION", help="Most time for one attempt, such as 10m.")
-@click.option("--attempts", type=click.IntRange(1, 100), metavar="N", help="Try it so often if it fails.")
+@click.option("--timeout", metavar="DURATION", help="Maximum duration of one attempt, such as 10m.")
 @click.option(
-    "-p", "params", multiple=True, metavar="NAME=VALUE", help="A param with its default. Repeatable."
+    "--attempts",
+    type=click.IntRange(1, 100),
+    metavar="N",
+    help="Maximum number of attempts if the task fails.",
 )
-@click.option("--dry-run", is_flag=True, help="Only print the job file, to keep and to apply.")
+@click.option(
+    "-p",
+    "params",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Declare a parameter with a default. Repeatable.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the job file instead of creating the job.")
 @server_command
 def create_job(
     invocation: Invocation,
@@ -96,9 +110,9 @@ def create_job(
     dry_run: bool,
     **timing: str | None,
 ) -> None:
-    """Make a job of a command, and a schedule if a time is given.
+    """Create a job that runs a command, optionally with a schedule.
 
-    It is refused if there is a job of this name. `hetuflow apply` changes jobs, and says more about them.
+    Creation fails if a job with this name exists. Job files offer more options, see `hetuflow apply`.
 
     Example: hetuflow job create backup --cron "0 2 * * *" --attempts 3 -- ./backup.sh --all
     """
@@ -118,25 +132,25 @@ def create_job(
         return
     with invocation.client() as client:
         job = client.create_job(document)
-    _tell(invocation, job, "is created")
+    _show_change(invocation, job, "is created")
 
 
 @job_group.command("edit")
 @click.argument("name")
 @server_command
 def edit_job(invocation: Invocation, name: str) -> None:
-    """Change a job in your editor; what is saved is its next version.
+    """Edit a job in your editor; saving creates the next version.
 
-    $VISUAL or $EDITOR says which one. If somebody else changes the job meanwhile, nothing is saved.
+    The editor is taken from $VISUAL or $EDITOR. If the job changes in the meantime, nothing is saved.
 
     Example: hetuflow job edit nightly-report
     """
     with invocation.client() as client:
         job = named_job(invocation, client, name)
         etag = client.job_etag(job.id)
-        changes = load("hetuflow_server.cli.editor:edited")(f"job {name}", job.spec)
+        changes = load("hetuflow_server.cli.editor:edit_document")(f"job {name}", job.spec)
         changed = client.change_job(job.id, changes, etag=etag)
-    _tell(invocation, changed, f"is changed, version {changed.version}")
+    _show_change(invocation, changed, f"is changed, version {changed.version}")
 
 
 @job_group.command("versions")
@@ -144,16 +158,20 @@ def edit_job(invocation: Invocation, name: str) -> None:
 @limit_option
 @server_command
 def list_versions(invocation: Invocation, name: str, limit: int) -> None:
-    """List what a job was, newest first; -o yaml shows each whole.
+    """List the versions of a job, newest first.
+
+    -o yaml shows each definition.
 
     Example: hetuflow job versions nightly-report --limit 5
     """
     with invocation.client() as client:
         job = named_job(invocation, client, name)
-        found = take(invocation, client.job_versions(job.id, page_size=page_size(limit)), limit)
+        versions = take(invocation, client.job_versions(job.id, page_size=page_size(limit)), limit)
     columns = [Column("VERSION", Kind.NUMBER), Column("CREATED", Kind.TIME), Column("BY")]
-    rows = [[one.version, one.created_at, one.created_by] for one in found]
-    invocation.show(found, human=lambda: [Table(columns, rows)], brief=[one.version for one in found])
+    rows = [[version.version, version.created_at, version.created_by] for version in versions]
+    invocation.show(
+        versions, human=lambda: [Table(columns, rows)], brief=[version.version for version in versions]
+    )
 
 
 @job_group.command(
@@ -171,16 +189,19 @@ Example: hetuflow job run nightly-report -p who=me -p count=3 --logs
     "params",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A param on top of the job's own; read as JSON where it is JSON, else as text. Repeatable.",
+    help="Set a parameter; a value that is not valid JSON is passed as text. Repeatable.",
 )
 @click.option(
-    "--priority", type=click.IntRange(0, 1000), metavar="0-1000", help="Instead of the job's; higher first."
+    "--priority",
+    type=click.IntRange(0, 1000),
+    metavar="0-1000",
+    help="Override the job's priority; higher runs first.",
 )
-@click.option("--wait", is_flag=True, help="Stay until the task has ended.")
-@click.option("--logs", is_flag=True, help="Show what the task writes, live, and stay until it has ended.")
-@click.option("--idempotency-key", metavar="TEXT", help="With the same key there is one task only.")
-@click.option("--agent", metavar="NAME", help="The only agent that may take it.")
-@click.option("--at", metavar="TIME", help="Not before then: a time, or how long from now (10m, 2h).")
+@click.option("--wait", is_flag=True, help="Wait until the task has ended.")
+@click.option("--logs", is_flag=True, help="Print the task's log live and wait until the task has ended.")
+@click.option("--idempotency-key", metavar="TEXT", help="Calls with the same key create only one task.")
+@click.option("--agent", metavar="NAME", help="Run the task on this agent only.")
+@click.option("--at", metavar="TIME", help="Earliest start: a time, or a duration from now (10m, 2h).")
 @on_interrupt_option
 @server_command
 def run_job(
@@ -198,23 +219,23 @@ def run_job(
 ) -> int:
     if logs and invocation.output != "table":
         raise click.UsageError(
-            "With --logs standard output belongs to the task: leave out -o, or use --wait instead."
+            "--logs prints the task's log to standard output: leave out -o, or use --wait instead."
         )
-    given = parse_params(params)
+    task_params = parse_params(params)
     run_at = None if at is None else parse_coming(at, invocation.clock.now(), "--at")
     with invocation.client() as client:
         job = named_job(invocation, client, name)
         task = client.run(
             job.id,
-            params=given,
+            params=task_params,
             priority=priority,
             run_at=run_at,
             idempotency_key=idempotency_key,
             agent=agent,
         )
         if wait or logs:
-            invocation.note(f"Task {task.id} is on its way.")
-            return attend(invocation, client, task.id, logs=logs, on_interrupt=on_interrupt)
+            invocation.note(f"Task {task.id} is created.")
+            return wait_for_task(invocation, client, task.id, logs=logs, on_interrupt=on_interrupt)
     invocation.show(
         task,
         human=lambda: [f"Task {task.id} of {task.namespace}/{task.job} is {task.status}."],
@@ -238,7 +259,9 @@ def enable_job(
     everything: bool,
     dry_run: bool,
 ) -> int:
-    """Let the schedules of jobs fire again, from now on, and people run them.
+    """Enable jobs.
+
+    Their schedules fire again from now on, and tasks can be created.
 
     Example: hetuflow job enable nightly-report
     """
@@ -260,9 +283,9 @@ def disable_job(
     everything: bool,
     dry_run: bool,
 ) -> int:
-    """Let nothing new of jobs begin.
+    """Disable jobs: no new tasks start.
 
-    What has been asked for or fired goes on; `hetuflow task cancel` ends it. Daemons stop.
+    Existing tasks continue; cancel them with `hetuflow task cancel`. Daemons stop.
 
     Example: hetuflow job disable -l team=data --dry-run
     """
@@ -276,17 +299,17 @@ def disable_job(
 def delete_job(invocation: Invocation, name: str) -> None:
     """Delete a job and its schedules.
 
-    Its tasks stay, and those that have not ended go on.
+    Its tasks are kept, and unfinished tasks continue.
 
     Example: hetuflow job delete nightly-report
     """
     with invocation.client() as client:
         job = named_job(invocation, client, name)
         schedules = len(job.spec.get("schedules") or ())
-        with_them = f" and its {schedules} schedule{'s' if schedules > 1 else ''}" if schedules else ""
-        invocation.sure(f"Delete the job {job.namespace}/{job.name}{with_them}?")
+        schedules_too = f" and its {schedules} schedule{'s' if schedules > 1 else ''}" if schedules else ""
+        invocation.confirm(f"Delete the job {job.namespace}/{job.name}{schedules_too}?")
         client.delete_job(job.id)
-    invocation.tell_deleted("Job", f"{job.namespace}/{job.name}")
+    invocation.show_deleted("Job", f"{job.namespace}/{job.name}")
 
 
 def _switch(
@@ -298,19 +321,19 @@ def _switch(
     dry_run: bool,
     enabled: bool,
 ) -> int:
-    named_or_chosen(names, chosen=bool(labels), everything=everything, what="jobs")
+    require_selection(names, chosen=bool(labels), everything=everything, what="jobs")
     with invocation.client() as client:
         if not names:
-            act = partial(
+            bulk_call = partial(
                 client.switch_jobs,
                 enabled=enabled,
                 namespace=invocation.namespace,
                 labels=parse_labels(labels),
             )
             verb = "enabled" if enabled else "disabled"
-            return do_to_many(invocation, act, verb=verb, what="jobs", dry_run=dry_run)
+            return run_bulk(invocation, bulk_call, verb=verb, what="jobs", dry_run=dry_run)
         if dry_run:
-            raise click.UsageError("--dry-run is for jobs that are chosen by options.")
+            raise click.UsageError("--dry-run requires that jobs are selected by options, not by name.")
         switch = client.enable_job if enabled else client.disable_job
         jobs = [switch(named_job(invocation, client, name).id) for name in names]
     state = "is enabled" if enabled else "is disabled"
@@ -320,7 +343,7 @@ def _switch(
     return ExitCode.OK
 
 
-def _tell(invocation: Invocation, job: Job, state: str) -> None:
+def _show_change(invocation: Invocation, job: Job, state: str) -> None:
     invocation.show(job, human=lambda: [f"Job {job.namespace}/{job.name} {state}."], brief=[job.id])
 
 

@@ -1,4 +1,4 @@
-"""`hetuflow key create | list | get | revoke | rotate`; without a key `create` works on the database."""
+"""`hetuflow key create | list | get | revoke | rotate`; without a key, `create` uses the database."""
 
 from __future__ import annotations
 
@@ -20,25 +20,38 @@ from hetuflow_server.cli.output.long_lists import limit_option, page_size, take
 
 @click.group("key")
 def key_group() -> None:
-    """API keys of people and programs."""
+    """Create, list, rotate and revoke API keys."""
 
 
 @key_group.command("create")
-@click.option("--role", type=click.Choice([role.value for role in Role]), default="viewer", show_default=True)
 @click.option(
-    "--name", default="cli", show_default=True, help="What the key is for; shown in lists and on tasks."
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default="viewer",
+    show_default=True,
+    help="Role of the key.",
+)
+@click.option(
+    "--name", default="cli", show_default=True, help="Purpose of the key; shown in lists and on tasks."
 )
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     metavar="PERMISSION",
-    type=click.Choice([one.value for one in Permission]),
-    help="Of what the role holds only this, as in logs.read. Repeatable.",
+    type=click.Choice([permission.value for permission in Permission]),
+    help="Restrict the key to this permission of its role, such as logs.read. Repeatable.",
 )
-@click.option("--owner", default=None, metavar="USER", help="Whose key it is, if not your own.")
-@click.option("--expires-in", metavar="DURATION", default=None, help="As in 12h or 90d; never if not given.")
-@click.option("--rate", type=click.IntRange(min=1), default=None, help="Most requests a second.")
+@click.option("--owner", default=None, metavar="USER", help="User that owns the key; you if not given.")
+@click.option(
+    "--expires-in",
+    metavar="DURATION",
+    default=None,
+    help="Lifetime, such as 12h or 90d; unlimited if not given.",
+)
+@click.option(
+    "--rate", type=click.IntRange(min=1), default=None, help="Maximum number of requests per second."
+)
 @config_option
 @server_command
 def create(
@@ -52,41 +65,42 @@ def create(
     rate: int | None,
     config_path: Path | None,
 ) -> None:
-    """Make a key and show it this once; with -n it is good for that namespace only.
+    """Create an API key and print it.
 
-    With a key at hand it is made by the server and belongs to you. Without one it is made on the database
-    (HETUFLOW_DATABASE__URL or app.toml), and no server needs to run.
+    The key is shown only once. With -n, it is valid in that namespace only. If you are logged in or have a
+    key, the server creates it. Otherwise it is created in the database directly (HETUFLOW_DATABASE__URL or
+    app.toml); no server is needed.
 
     Example: export HETUFLOW_API_KEY=$(hetuflow key create --role admin -q)
     """
-    asked = ApiKeyRequest(
+    request = ApiKeyRequest(
         name, Role(role), invocation.given_namespace, list(scopes) or None, expires_in, rate, owner
     )
-    made: NewApiKey = load("hetuflow_server.cli.credentials:create_key")(invocation, config_path, asked)
-    show_credential(invocation, made, made.key, "HETUFLOW_API_KEY")
+    created: NewApiKey = load("hetuflow_server.cli.credentials:create_key")(invocation, config_path, request)
+    show_credential(invocation, created, created.key, "HETUFLOW_API_KEY")
 
 
 @key_group.command("list")
-@click.option("--owner", default=None, metavar="USER", help="Only those of this user.")
-@click.option("--state", type=click.Choice(["valid", "expired", "revoked"]), help="Only those.")
+@click.option("--owner", default=None, metavar="USER", help="Only keys of this user.")
+@click.option("--state", type=click.Choice(["valid", "expired", "revoked"]), help="Only keys in this state.")
 @limit_option
 @server_command
 def list_keys(invocation: Invocation, *, owner: str | None, state: str | None, limit: int) -> None:
-    """List API keys: your own, or all if you may manage keys.
+    """List your API keys, or all keys if you have permission to manage them.
 
     Example: hetuflow key list --state valid
     """
     with invocation.client() as client:
         keys = client.api_keys(owner=owner, state=state, page_size=page_size(limit))
-        found = take(invocation, keys, limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.id for one in found])
+        listed = take(invocation, keys, limit)
+    invocation.show(listed, human=lambda: [_table(listed)], brief=[key.id for key in listed])
 
 
 @key_group.command("get")
 @click.argument("key_id", metavar="ID", type=click.UUID)
 @server_command
 def get_key(invocation: Invocation, key_id: object) -> None:
-    """Show one API key, without the key itself.
+    """Show an API key, without the secret.
 
     Example: hetuflow key get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
@@ -99,37 +113,37 @@ def get_key(invocation: Invocation, key_id: object) -> None:
 @YES
 @server_command
 def revoke_key(invocation: Invocation, key_id: object) -> None:
-    """End an API key, for good.
+    """Revoke an API key permanently.
 
     Example: hetuflow key revoke 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
-    invocation.sure(f"Revoke the key {key_id} for good?")
+    invocation.confirm(f"Revoke the key {key_id} permanently?")
     with invocation.client() as client:
         _show(invocation, client.revoke_api_key(str(key_id)))
 
 
 @key_group.command("rotate")
 @click.argument("key_id", metavar="ID", type=click.UUID)
-@click.option("--grace", default="0s", show_default=True, help="How much longer the old key is good.")
+@click.option("--grace", default="0s", show_default=True, help="How long the old key stays valid.")
 @server_command
 def rotate_key(invocation: Invocation, key_id: object, grace: str) -> None:
-    """Make another key like this one, and let this one end.
+    """Replace an API key with a new one that has the same rights.
 
     Example: hetuflow key rotate 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f --grace 1h -q
     """
     with invocation.client() as client:
-        made = client.rotate_api_key(str(key_id), grace=grace)
-    show_credential(invocation, made, made.key, "HETUFLOW_API_KEY")
+        created = client.rotate_api_key(str(key_id), grace=grace)
+    show_credential(invocation, created, created.key, "HETUFLOW_API_KEY")
 
 
-def show_credential(invocation: Invocation, made: object, secret: str, variable: str) -> None:
-    """Show a new credential: to people with a word of advice, to scripts alone."""
-    advice = f"{secret}\n\nKeep it: it cannot be shown again. Use it as {variable}."
-    invocation.show(made, human=lambda: [advice], brief=[secret])
+def show_credential(invocation: Invocation, created: object, secret: str, variable: str) -> None:
+    """Show a new credential, with advice unless --quiet is given."""
+    advice = f"{secret}\n\nStore it now: it is not shown again. Use it as {variable}."
+    invocation.show(created, human=lambda: [advice], brief=[secret])
 
 
 def _show(invocation: Invocation, key: ApiKey) -> None:
-    scopes = "all of its role" if key.scopes is None else ", ".join(key.scopes)
+    scopes = "all permissions of the role" if key.scopes is None else ", ".join(key.scopes)
     sheet = Sheet(
         [
             ("id", str(key.id)),
@@ -165,16 +179,16 @@ def _table(keys: Sequence[ApiKey]) -> Table:
     ]
     rows = [
         [
-            str(one.id),
-            one.prefix,
-            one.name,
-            one.owner,
-            one.role.value,
-            one.namespace or "all",
-            one.state,
-            one.expires_at,
-            one.last_used_at,
+            str(key.id),
+            key.prefix,
+            key.name,
+            key.owner,
+            key.role.value,
+            key.namespace or "all",
+            key.state,
+            key.expires_at,
+            key.last_used_at,
         ]
-        for one in keys
+        for key in keys
     ]
     return Table(columns, rows)

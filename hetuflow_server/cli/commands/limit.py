@@ -18,7 +18,7 @@ _max_argument = click.argument("max", type=click.IntRange(0, MOST_CONCURRENT))
 
 @click.group("limit")
 def limit_group() -> None:
-    """How many instances may be under way at once under one name."""
+    """List, create, change and delete concurrency limits."""
 
 
 @limit_group.command("list")
@@ -26,21 +26,21 @@ def limit_group() -> None:
 @all_namespaces_option
 @server_command
 def list_limits(invocation: Invocation, all_namespaces: bool, limit: int) -> None:
-    """List the limits of a namespace and how much of each is in use.
+    """List the limits of a namespace and their current use.
 
     Example: hetuflow limit list -n team-a
     """
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
-        found = take(invocation, client.limits(namespace=namespace, page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.name for one in found])
+        limits = take(invocation, client.limits(namespace=namespace, page_size=page_size(limit)), limit)
+    invocation.show(limits, human=lambda: [_table(limits)], brief=[entry.name for entry in limits])
 
 
 @limit_group.command("get")
 @click.argument("name")
 @server_command
 def get_limit(invocation: Invocation, name: str) -> None:
-    """Show one limit.
+    """Show a limit.
 
     Example: hetuflow limit get tool:claude -o json
     """
@@ -53,7 +53,7 @@ def get_limit(invocation: Invocation, name: str) -> None:
 @_max_argument
 @server_command
 def create_limit(invocation: Invocation, name: str, max: int) -> None:  # noqa: A002 (its name in the file)
-    """Define a limit that jobs of the namespace may name under `limits`.
+    """Create a limit that jobs of the namespace can refer to in `limits`.
 
     Example: hetuflow limit create tool:claude 4
     """
@@ -66,9 +66,9 @@ def create_limit(invocation: Invocation, name: str, max: int) -> None:  # noqa: 
 @_max_argument
 @server_command
 def set_limit(invocation: Invocation, name: str, max: int) -> None:  # noqa: A002 (its name in the file)
-    """Raise or lower a limit; 0 lets nothing more start.
+    """Change a limit; with 0, no new instances start.
 
-    It holds from now on, and ends nothing that runs.
+    The limit applies to new instances. Running instances continue.
 
     Example: hetuflow limit set tool:claude 8
     """
@@ -81,14 +81,16 @@ def set_limit(invocation: Invocation, name: str, max: int) -> None:  # noqa: A00
 @YES
 @server_command
 def delete_limit(invocation: Invocation, name: str) -> None:
-    """Delete a limit that no job names and no unfinished work counts against.
+    """Delete a limit.
+
+    This is refused while a job or an unfinished instance uses the limit.
 
     Example: hetuflow limit delete tool:claude
     """
-    invocation.sure(f"Delete the limit {invocation.namespace}/{name}?")
+    invocation.confirm(f"Delete the limit {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_limit(invocation.namespace, name)
-    invocation.tell_deleted("Limit", f"{invocation.namespace}/{name}")
+    invocation.show_deleted("Limit", f"{invocation.namespace}/{name}")
 
 
 def _show(invocation: Invocation, limit: Limit) -> None:
@@ -102,4 +104,4 @@ def _table(limits: Sequence[Limit]) -> Table:
         Column("MAX", Kind.NUMBER),
         Column("IN USE", Kind.NUMBER),
     ]
-    return Table(columns, [[one.namespace, one.name, one.max, one.in_use] for one in limits])
+    return Table(columns, [[limit.namespace, limit.name, limit.max, limit.in_use] for limit in limits])

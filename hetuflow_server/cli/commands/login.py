@@ -1,4 +1,4 @@
-"""`hetuflow login | logout`: credentials are kept in a profile that only its owner may read."""
+"""`hetuflow login | logout`: credentials are stored in a profile that only the user can read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from hetuflow_server.cli.profiles import DEFAULT_PROFILE, Profile, Profiles
 
 
 @click.command("login")
-@click.option("-u", "--user", default=None, metavar="NAME", help="Who logs in; asked for if not given.")
+@click.option("-u", "--user", default=None, metavar="NAME", help="User name; prompted for if not given.")
 @password_stdin_option
 @click.option("--oidc", is_flag=True, help="Log in through the identity provider, in a browser.")
-@click.option("--with-key", is_flag=True, help="Keep the API key of --api-key instead of logging in.")
+@click.option("--with-key", is_flag=True, help="Store the API key of --api-key instead of logging in.")
 @server_command
 def login(
     invocation: Invocation, *, user: str | None, password_stdin: bool, oidc: bool, with_key: bool
 ) -> None:
-    """Log in and remember it under a profile: commands need no --url and no --api-key any more.
+    """Log in and save the credentials in a profile, so that commands need no --url and --api-key.
 
     Example: hetuflow login --url https://hetuflow.example.com -u ann --profile work
     """
@@ -48,13 +48,13 @@ def login(
         with Hetuflow(url) as client:
             profile = logged_in(url, client.login(who, password), now)
     profiles.put(name, profile, use=True)
-    invocation.note(f"Logged in at {url} as {profile.user}; the profile {name} is in use.")
+    invocation.note(f"Logged in at {url} as {profile.user}; profile {name} is in use.")
 
 
 @click.command("logout")
 @server_command
 def logout(invocation: Invocation) -> None:
-    """End the session of a profile and forget it.
+    """Log out: end the login session of a profile and delete the profile.
 
     Example: hetuflow logout --profile work
     """
@@ -62,11 +62,11 @@ def logout(invocation: Invocation) -> None:
     name = invocation.profile or profiles.current or DEFAULT_PROFILE
     profile = profiles.get(name)
     if profile.api_key is None:
-        # One that has ended already is what was wanted.
+        # The session may have ended already.
         with suppress(Denied), Hetuflow(profile.url, profile.access_token) as client:
             client.logout()
     profiles.remove(name)
-    invocation.note(f"The profile {name} is forgotten.")
+    invocation.note(f"Profile {name} is deleted.")
 
 
 def _with_key(invocation: Invocation, url: str) -> Profile:

@@ -20,38 +20,42 @@ _label_option = click.option(
     "labels",
     multiple=True,
     metavar="NAME=VALUE",
-    help="A label; may be given several times.",
+    help="Set a label. Repeatable.",
 )
 _lease_option = click.option(
     "--lease",
     metavar="DURATION",
-    help="How long an agent that is not heard of keeps work, such as 10m, unless the job says.",
+    help="Default lease of jobs: how long an unreachable agent keeps its instances, such as 10m.",
 )
 
 
 @click.group("namespace")
 def namespace_group() -> None:
-    """Tenants: what they weigh, and which server looks after each."""
+    """List, create, configure and bind namespaces."""
 
 
 @namespace_group.command("list")
 @limit_option
 @server_command
 def list_namespaces(invocation: Invocation, limit: int) -> None:
-    """List the namespaces you may see.
+    """List the namespaces that you have access to.
 
     Example: hetuflow namespace list
     """
     with invocation.client() as client:
-        found = take(invocation, client.namespaces(page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [namespace_table(found)], brief=[one.name for one in found])
+        namespaces = take(invocation, client.namespaces(page_size=page_size(limit)), limit)
+    invocation.show(
+        namespaces,
+        human=lambda: [namespace_table(namespaces)],
+        brief=[namespace.name for namespace in namespaces],
+    )
 
 
 @namespace_group.command("get")
 @click.argument("name")
 @server_command
 def get_namespace(invocation: Invocation, name: str) -> None:
-    """Show one namespace.
+    """Show a namespace.
 
     Example: hetuflow namespace get team-a -o json
     """
@@ -61,27 +65,29 @@ def get_namespace(invocation: Invocation, name: str) -> None:
 
 @namespace_group.command("create")
 @click.argument("name")
-@click.option("--weight", type=_weight, default=100, show_default=True, help="Its share of the claims.")
+@click.option(
+    "--weight", type=_weight, default=100, show_default=True, help="Relative share of agent capacity."
+)
 @_lease_option
 @_label_option
 @server_command
 def create_namespace(
     invocation: Invocation, name: str, weight: int, lease: str | None, labels: Sequence[str]
 ) -> None:
-    """Make a namespace.
+    """Create a namespace.
 
     Example: hetuflow namespace create team-a --weight 200 -l cost-centre=42
     """
     with invocation.client() as client:
-        made = client.create_namespace(name, weight=weight, labels=parse_labels(labels), lease=lease)
-        _show(invocation, made)
+        created = client.create_namespace(name, weight=weight, labels=parse_labels(labels), lease=lease)
+        _show(invocation, created)
 
 
 @namespace_group.command("set")
 @click.argument("name")
-@click.option("--weight", type=_weight, help="Its share of the claims.")
+@click.option("--weight", type=_weight, help="Relative share of agent capacity.")
 @_lease_option
-@click.option("--no-lease", is_flag=True, help="Take its lease away: the default of 5 minutes counts again.")
+@click.option("--no-lease", is_flag=True, help="Remove the lease: the default of 5 minutes applies again.")
 @_label_option
 @server_command
 def set_namespace(
@@ -94,14 +100,14 @@ def set_namespace(
 ) -> None:
     """Change a namespace's weight or lease, or replace its labels.
 
-    A lease counts for what is created from then on, where the job says none of its own.
+    A new lease applies to instances created from then on, unless the job sets a lease.
 
     Example: hetuflow namespace set team-a --weight 300 --lease 10m
     """
     if lease is not None and no_lease:
-        raise click.UsageError("--lease and --no-lease exclude each other.")
+        raise click.UsageError("Give --lease or --no-lease, not both.")
     if weight is None and lease is None and not no_lease and not labels:
-        raise click.UsageError("Say what to change: --weight, --lease, --no-lease or --label.")
+        raise click.UsageError("Nothing to change: give --weight, --lease, --no-lease or --label.")
     with invocation.client() as client:
         changed = client.set_namespace(
             name,
@@ -115,12 +121,15 @@ def set_namespace(
 @namespace_group.command("bind")
 @click.argument("name")
 @click.argument("server")
-@click.option("--no-pin", is_flag=True, help="Only move it: the leader may move it again.")
+@click.option(
+    "--no-pin", is_flag=True, help="Move the namespace without pinning it: the leader may move it again."
+)
 @server_command
 def bind_namespace(invocation: Invocation, name: str, server: str, no_pin: bool) -> None:
-    """Give a namespace to the server of this id or hostname, and pin it to that host.
+    """Bind a namespace to a server and pin it to that host.
 
-    It stays there while a server on that host lives, restarts included; meanwhile another looks after it.
+    SERVER is an id or a hostname. The pin survives restarts. While no server runs on that host, another
+    server owns the namespace.
 
     Example: hetuflow namespace bind team-a server-2
     """
@@ -132,7 +141,7 @@ def bind_namespace(invocation: Invocation, name: str, server: str, no_pin: bool)
 @click.argument("name")
 @server_command
 def unbind_namespace(invocation: Invocation, name: str) -> None:
-    """Take a namespace's pin away; the leader decides where it is from then on.
+    """Remove a namespace's pin; the leader then chooses its server.
 
     Example: hetuflow namespace unbind team-a
     """

@@ -23,13 +23,15 @@ F = TypeVar("F", bound=Callable[..., object])
 
 @click.group("secret")
 def secret_group() -> None:
-    """Values that tasks get and nobody can read: passwords, tokens, keys."""
+    """Set, list, rotate and delete secrets: values that only tasks can read."""
 
 
 def _source_options(command: F) -> F:
     for option in (
-        click.option("--from-env", metavar="NAME", help="Take the value from this variable."),
-        click.option("--from-file", metavar="FILE", help="Take it from this file; - is standard input."),
+        click.option("--from-env", metavar="NAME", help="Read the value from this environment variable."),
+        click.option(
+            "--from-file", metavar="FILE", help="Read the value from this file; - reads standard input."
+        ),
     ):
         command = option(command)
     return command
@@ -40,10 +42,10 @@ def _source_options(command: F) -> F:
 @_source_options
 @server_command
 def set_secret(invocation: Invocation, name: str, from_env: str | None, from_file: str | None) -> None:
-    """Give a secret a value; it is made if there is none.
+    """Create a secret or set its value.
 
-    It is asked for on a terminal and read from standard input otherwise; it is never an argument, which every
-    user of the host could see.
+    Without an option, the value is prompted for on a terminal and read from standard input otherwise. It
+    cannot be an argument, because other users of the host can see arguments.
 
     Example: hetuflow secret set api-token --from-file token.txt
     """
@@ -57,9 +59,9 @@ def set_secret(invocation: Invocation, name: str, from_env: str | None, from_fil
 @_source_options
 @server_command
 def rotate_secret(invocation: Invocation, name: str, from_env: str | None, from_file: str | None) -> None:
-    """Give a secret that is there a new value.
+    """Set a new value of an existing secret.
 
-    Tasks that start from now on get it; what runs keeps what it was started with.
+    Instances that start from now on get the new value. Running instances keep the old one.
 
     Example: hetuflow secret rotate api-token --from-env NEW_TOKEN
     """
@@ -79,15 +81,15 @@ def list_secrets(invocation: Invocation, all_namespaces: bool, limit: int) -> No
     """
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
-        found = take(invocation, client.secrets(namespace=namespace, page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.name for one in found])
+        secrets = take(invocation, client.secrets(namespace=namespace, page_size=page_size(limit)), limit)
+    invocation.show(secrets, human=lambda: [_table(secrets)], brief=[secret.name for secret in secrets])
 
 
 @secret_group.command("get")
 @click.argument("name")
 @server_command
 def get_secret(invocation: Invocation, name: str) -> None:
-    """Show what is known of a secret and which jobs use it; its value cannot be read.
+    """Show a secret and the jobs that use it, without its value.
 
     Example: hetuflow secret get api-token -o json
     """
@@ -100,22 +102,22 @@ def get_secret(invocation: Invocation, name: str) -> None:
 @YES
 @server_command
 def delete_secret(invocation: Invocation, name: str) -> None:
-    """Delete a secret that no job uses, with all its values.
+    """Delete a secret and its value; refused while a job uses it.
 
     Example: hetuflow secret delete api-token
     """
-    invocation.sure(f"Delete the secret {invocation.namespace}/{name}?")
+    invocation.confirm(f"Delete the secret {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_secret(invocation.namespace, name)
-    invocation.tell_deleted("Secret", f"{invocation.namespace}/{name}")
+    invocation.show_deleted("Secret", f"{invocation.namespace}/{name}")
 
 
 @secret_group.command("rotate-key")
 @server_command
 def rotate_key(invocation: Invocation) -> None:
-    """Encrypt all secrets with the servers' newest key, while everything runs.
+    """Encrypt all secrets with the new key of the servers.
 
-    Put the new key into server.secret_keyring of every server first, then make it server.secret_key.
+    First add the new key to server.secret_keyring of every server, then make it server.secret_key.
 
     Example: hetuflow secret rotate-key
     """
@@ -127,13 +129,13 @@ def rotate_key(invocation: Invocation) -> None:
             if not step.rewrapped:
                 break
     if step.remaining:
-        raise Invalid(f"{step.remaining} values are being changed by others: run it again.")
-    invocation.show({"rewrapped": done}, human=lambda: [f"{done} values are under the newest key now."])
+        raise Invalid(f"{step.remaining} values were changed concurrently: run the command again.")
+    invocation.show({"rewrapped": done}, human=lambda: [f"{done} values are now encrypted with the new key."])
 
 
 def _value(variable: str | None, file: str | None) -> str:
     if variable is not None and file is not None:
-        raise Invalid("--from-env and --from-file exclude each other: keep one of them.")
+        raise Invalid("Give --from-env or --from-file, not both.")
     if variable is not None:
         value = from_environment(variable, os.environ)
     elif file is not None and file != "-":
@@ -144,7 +146,7 @@ def _value(variable: str | None, file: str | None) -> str:
         value = from_stdin()
     fault = value_fault(value)
     if fault is not None:
-        raise Invalid("The value cannot be a secret.", faults=[Fault("value", fault)])
+        raise Invalid("The value of the secret is not valid.", faults=[Fault("value", fault)])
     return value
 
 
@@ -166,5 +168,8 @@ def _table(secrets: Sequence[Secret]) -> Table:
     ]
     return Table(
         columns,
-        [[one.namespace, one.name, one.version, one.updated_at, one.updated_by] for one in secrets],
+        [
+            [secret.namespace, secret.name, secret.version, secret.updated_at, secret.updated_by]
+            for secret in secrets
+        ],
     )

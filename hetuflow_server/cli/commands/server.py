@@ -18,9 +18,9 @@ from hetuflow_server.cli.output.long_lists import limit_option, page_size, take
 @config_option
 @click.pass_context
 def server(context: click.Context, config_path: Path | None) -> int:
-    """Run a server until SIGINT or SIGTERM; `server list` shows those that run.
+    """Run a server until SIGINT or SIGTERM.
 
-    Configuration comes from app.toml and HETUFLOW_SECTION__KEY variables, see `hetuflow config show`.
+    The configuration is read from app.toml and HETUFLOW_SECTION__KEY variables, see `hetuflow config show`.
 
     Example: HETUFLOW_DATABASE__URL=postgresql://… HETUFLOW_SERVER__SECRET_KEY_FILE=key hetuflow server
     """
@@ -35,23 +35,23 @@ def server(context: click.Context, config_path: Path | None) -> int:
 @limit_option
 @server_command
 def list_servers(invocation: Invocation, limit: int) -> None:
-    """List servers, the youngest first; those that are gone are forgotten after a day.
+    """List servers, newest first; stopped servers are listed for a day.
 
     Example: hetuflow server list -o json
     """
     with invocation.client() as client:
-        found = take(invocation, client.servers(page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [server_table(found)], brief=[one.id for one in found])
+        servers = take(invocation, client.servers(page_size=page_size(limit)), limit)
+    invocation.show(servers, human=lambda: [server_table(servers)], brief=[server.id for server in servers])
 
 
 @server.command("get")
 @click.argument("server_id", metavar="ID", type=click.UUID)
 @server_command
 def get_server(invocation: Invocation, server_id: UUID) -> None:
-    """Show one server: whether it lives and leads, and how much it looks after.
+    """Show a server: its status, its role and the number of its namespaces.
 
     Example: hetuflow server get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        found = client.server(server_id)
-    invocation.show(found, human=lambda: [server_table([found])], brief=[found.id])
+        server = client.server(server_id)
+    invocation.show(server, human=lambda: [server_table([server])], brief=[server.id])

@@ -12,36 +12,38 @@ from hetuflow_core.resources.agents import AgentSummary
 from hetuflow_core.resources.cluster import Leader, ServerInfo
 from hetuflow_core.resources.status import AgentCounts, NamespaceQueue, QueueSummary
 from hetuflow_server.cli.invocation import Invocation, server_command
-from hetuflow_server.cli.output.cluster import binding_blocks, server_table, told_leader
+from hetuflow_server.cli.output.cluster import binding_blocks, leader_text, server_table
 from hetuflow_server.cli.output.layout import Block, Cell, Column, Kind, Sheet, Table
 from hetuflow_server.cli.output.long_lists import LARGEST_PAGE
 
-# More would not fit a screen; -o json has all there are.
+# More do not fit on a screen; -o json lists all agents.
 _MOST_AGENTS = 15
 
 
 @click.command("status")
-@click.option("--most", metavar="N", type=click.IntRange(0, 100), default=5, help="How many of each list.")
+@click.option(
+    "--most", metavar="N", type=click.IntRange(0, 100), default=5, help="Maximum number of entries per list."
+)
 @server_command
 def status(invocation: Invocation, most: int) -> None:
-    """Show what is queued and running right now, who works, what fails, what is late and what comes.
+    """Show the queue, agents, failing jobs, late tasks, upcoming fires and servers.
 
     Example: hetuflow status -o json
     """
     with invocation.client() as client:
         server, queue, leader = client.info(), client.status(most=most), client.leader()
-        servers = [one for one in client.servers(page_size=LARGEST_PAGE) if one.status != "stopped"]
+        servers = [row for row in client.servers(page_size=LARGEST_PAGE) if row.status != "stopped"]
         namespaces = list(islice(client.namespaces(page_size=LARGEST_PAGE), LARGEST_PAGE))
         url = client.url
-    told = {"leader": leader, "servers": servers, "namespaces": namespaces}
+    cluster = {"leader": leader, "servers": servers, "namespaces": namespaces}
     invocation.show(
-        {"url": url, "server": server, "queue": queue, **told},
+        {"url": url, "server": server, "queue": queue, **cluster},
         human=lambda: [
             _head(url, server, queue, leader),
             *_queues(queue.namespaces),
             *_agents(queue),
-            *_troubles(queue),
-            *_coming(queue),
+            *_problems(queue),
+            *_upcoming(queue),
             server_table(servers),
             *binding_blocks(namespaces),
         ],
@@ -54,28 +56,28 @@ def _head(url: str, server: ServerInfo, queue: QueueSummary, leader: Leader) -> 
     return Sheet(
         [
             ("server", f"{url}, version {server.version}, schema {server.schema_revision}"),
-            ("leader", told_leader(leader)),
+            ("leader", leader_text(leader)),
             ("running", queue.running),
             ("reserved", queue.reserved),
             ("pending", f"{queue.pending}{more}"),
             ("held", f"{queue.held}{more}"),
-            ("oldest due since", _waiting(queue.oldest_due_seconds)),
+            ("oldest due for", _waiting(queue.oldest_due_seconds)),
             ("failed in the last hour", queue.failed_last_hour),
-            ("agents", _told_agents(queue.agent_counts)),
+            ("agents", _agent_counts_text(queue.agent_counts)),
         ]
     )
 
 
-def _told_agents(counts: AgentCounts) -> str:
+def _agent_counts_text(counts: AgentCounts) -> str:
     states = [
         ("online", counts.online),
         ("unreachable", counts.unreachable),
         ("draining", counts.draining),
-        ("to be approved", counts.pending),
+        ("waiting for approval", counts.pending),
         ("offline", counts.offline),
     ]
-    told = ", ".join(f"{count} {state}" for state, count in states if count) or "none"
-    return f"{told}; {counts.free_slots} of {counts.slots} slots free"
+    text = ", ".join(f"{count} {state}" for state, count in states if count) or "none"
+    return f"{text}; {counts.free_slots} of {counts.slots} slots free"
 
 
 def _queues(namespaces: list[NamespaceQueue]) -> list[Block]:
@@ -86,26 +88,26 @@ def _queues(namespaces: list[NamespaceQueue]) -> list[Block]:
         Column("RUNNING", Kind.NUMBER),
         Column("PENDING", Kind.NUMBER),
         Column("HELD", Kind.NUMBER),
-        Column("OLDEST DUE SINCE"),
+        Column("OLDEST DUE FOR"),
         Column("LATE", Kind.NUMBER),
     ]
     rows: list[list[Cell]] = [
         [
-            one.namespace,
-            one.running + one.reserved,
-            one.pending,
-            one.held,
-            _waiting(one.oldest_due_seconds),
-            one.late,
+            queue.namespace,
+            queue.running + queue.reserved,
+            queue.pending,
+            queue.held,
+            _waiting(queue.oldest_due_seconds),
+            queue.late,
         ]
-        for one in namespaces
+        for queue in namespaces
     ]
     return [Table(columns, rows)]
 
 
 def _agents(queue: QueueSummary) -> list[Block]:
     if not queue.agents:
-        return ["No agent is registered: nothing will run until one is."]
+        return ["No agent is registered: tasks wait until an agent is started."]
     columns = [
         Column("AGENT"),
         Column("STATUS", Kind.STATUS),
@@ -116,7 +118,7 @@ def _agents(queue: QueueSummary) -> list[Block]:
     ]
     table = Table(columns, [_agent(agent) for agent in queue.agents[:_MOST_AGENTS]])
     more = queue.agent_counts.total - _MOST_AGENTS
-    return [table, f"And {more} more: hetuflow agent list shows them."] if more > 0 else [table]
+    return [table, f"{more} more agents: see `hetuflow agent list`."] if more > 0 else [table]
 
 
 def _agent(agent: AgentSummary) -> list[Cell]:
@@ -130,8 +132,8 @@ def _agent(agent: AgentSummary) -> list[Cell]:
     ]
 
 
-def _troubles(queue: QueueSummary) -> list[Block]:
-    """Return what somebody may want to do something about."""
+def _problems(queue: QueueSummary) -> list[Block]:
+    """Return the tables of problems: failing jobs, late tasks and late schedules."""
     shown: list[Block] = []
     if queue.failing:
         columns = [Column("FAILING NOW"), Column("SINCE", Kind.TIME), Column("TASK", Kind.ID), Column("WHY")]
@@ -140,25 +142,24 @@ def _troubles(queue: QueueSummary) -> list[Block]:
                 columns,
                 [
                     [
-                        f"{one.namespace}/{one.job}",
-                        one.failed_at,
-                        str(one.task_id),
-                        _why(one.exit_code, one.reason),
+                        f"{entry.namespace}/{entry.job}",
+                        entry.failed_at,
+                        str(entry.task_id),
+                        _why(entry.exit_code, entry.reason),
                     ]
-                    for one in queue.failing
+                    for entry in queue.failing
                 ],
             )
         )
     if queue.late:
         columns = [Column("LATE"), Column("DUE", Kind.TIME), Column("TASK", Kind.ID)]
         rows: list[list[Cell]] = [
-            [f"{one.namespace}/{one.job}", one.due_at, str(one.task_id)] for one in queue.late
+            [f"{entry.namespace}/{entry.job}", entry.due_at, str(entry.task_id)] for entry in queue.late
         ]
-        shown += [Table(columns, rows), "hetuflow task explain TASK says what a task waits for."]
+        shown += [Table(columns, rows), "`hetuflow task explain TASK` shows why a task waits."]
     if queue.late_schedules:
         shown.append(
-            f"{queue.late_schedules} schedules are behind: their fires should have been made by now, "
-            "which is what the leader does."
+            f"{queue.late_schedules} schedules are late: the leader has not created their due fires yet."
         )
     return shown
 
@@ -168,16 +169,18 @@ def _why(exit_code: int | None, reason: str | None) -> str:
     return ", ".join(fact for fact in facts if fact)
 
 
-def _coming(queue: QueueSummary) -> list[Block]:
+def _upcoming(queue: QueueSummary) -> list[Block]:
     if not queue.coming:
         return []
-    columns = [Column("COMING"), Column("AT", Kind.TIME)]
-    rows: list[list[Cell]] = [[f"{one.namespace}/{one.job}/{one.schedule}", one.at] for one in queue.coming]
+    columns = [Column("UPCOMING"), Column("AT", Kind.TIME)]
+    rows: list[list[Cell]] = [
+        [f"{fire.namespace}/{fire.job}/{fire.schedule}", fire.at] for fire in queue.coming
+    ]
     return [Table(columns, rows)]
 
 
 def _waiting(seconds: float | None) -> str:
-    """To the tenth of a second: more would only flicker."""
+    """Round to a tenth of a second: with --watch, more digits flicker."""
     return (
         "nothing is due" if seconds is None else format_duration(timedelta(seconds=round(max(seconds, 0), 1)))
     )

@@ -15,7 +15,7 @@ from hetuflow_server.cli.output.long_lists import all_namespaces_option, limit_o
 
 @click.group("webhook")
 def webhook_group() -> None:
-    """Messages that go out when tasks end, and such that come in."""
+    """List, create, change and delete webhooks: outgoing and incoming messages."""
 
 
 @webhook_group.command("list")
@@ -29,17 +29,17 @@ def list_webhooks(invocation: Invocation, all_namespaces: bool, limit: int) -> N
     """
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
-        found = take(invocation, client.webhooks(namespace=namespace, page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.name for one in found])
+        webhooks = take(invocation, client.webhooks(namespace=namespace, page_size=page_size(limit)), limit)
+    invocation.show(webhooks, human=lambda: [_table(webhooks)], brief=[webhook.name for webhook in webhooks])
 
 
 @webhook_group.command("get")
 @click.argument("name")
 @server_command
 def get_webhook(invocation: Invocation, name: str) -> None:
-    """Show one webhook.
+    """Show a webhook.
 
-    Example: hetuflow webhook get tell-chat -o json
+    Example: hetuflow webhook get notify-chat -o json
     """
     with invocation.client() as client:
         _show(invocation, client.webhook(invocation.namespace, name))
@@ -47,12 +47,17 @@ def get_webhook(invocation: Invocation, name: str) -> None:
 
 @webhook_group.command("set")
 @click.argument("name")
-@click.option("--secret", required=True, help="Name of the secret that messages are signed with.")
-@click.option("--to", "target", metavar="URL", help="Where messages go when tasks end.")
-@click.option("--event", "events", multiple=True, help="Only of tasks that end so, such as failed.")
-@click.option("--job", "jobs", multiple=True, help="Only of tasks of this job.")
-@click.option("--receives", metavar="EVENT", help="Make events of this name of messages that come in.")
-@click.option("--disabled", is_flag=True, help="Keep it, and do nothing.")
+@click.option("--secret", required=True, help="Name of the secret that signs messages.")
+@click.option("--to", "target", metavar="URL", help="Address that receives a message when a task ends.")
+@click.option(
+    "--event",
+    "events",
+    multiple=True,
+    help="Only tasks that end with this status, such as failed. Repeatable.",
+)
+@click.option("--job", "jobs", multiple=True, help="Only tasks of this job. Repeatable.")
+@click.option("--receives", metavar="EVENT", help="Record an event of this name for each incoming message.")
+@click.option("--disabled", is_flag=True, help="Create the webhook disabled.")
 @server_command
 def set_webhook(
     invocation: Invocation,
@@ -64,9 +69,9 @@ def set_webhook(
     receives: str | None,
     disabled: bool,
 ) -> None:
-    """Make a webhook, or change it to this.
+    """Create or replace a webhook.
 
-    Example: hetuflow webhook set tell-chat --to https://chat.example.com/7 --secret chat --event failed
+    Example: hetuflow webhook set notify-chat --to https://chat.example.com/7 --secret chat --event failed
     """
     with invocation.client() as client:
         webhook = client.set_webhook(
@@ -87,32 +92,34 @@ def set_webhook(
 @YES
 @server_command
 def delete_webhook(invocation: Invocation, name: str) -> None:
-    """Delete a webhook, with what it had still to deliver.
+    """Delete a webhook and its pending deliveries.
 
-    Example: hetuflow webhook delete tell-chat
+    Example: hetuflow webhook delete notify-chat
     """
-    invocation.sure(f"Delete the webhook {invocation.namespace}/{name}?")
+    invocation.confirm(f"Delete the webhook {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_webhook(invocation.namespace, name)
-    invocation.tell_deleted("Webhook", f"{invocation.namespace}/{name}")
+    invocation.show_deleted("Webhook", f"{invocation.namespace}/{name}")
 
 
 @webhook_group.command("deliveries")
 @click.argument("name")
-@click.option("--dead", is_flag=True, help="Only what was given up.")
+@click.option("--dead", is_flag=True, help="Only deliveries that have failed permanently.")
 @limit_option
 @server_command
 def list_deliveries(invocation: Invocation, name: str, dead: bool, limit: int) -> None:
-    """List what waits to be delivered and what was given up, with why.
+    """List pending and failed deliveries with their last error.
 
-    Example: hetuflow webhook deliveries tell-chat --dead
+    Example: hetuflow webhook deliveries notify-chat --dead
     """
     with invocation.client() as client:
         deliveries = client.webhook_deliveries(
             invocation.namespace, name, state="dead" if dead else None, page_size=page_size(limit)
         )
-        found = take(invocation, deliveries, limit)
-    invocation.show(found, human=lambda: [_deliveries(found)], brief=[str(one.id) for one in found])
+        listed = take(invocation, deliveries, limit)
+    invocation.show(
+        listed, human=lambda: [_deliveries(listed)], brief=[str(delivery.id) for delivery in listed]
+    )
 
 
 @webhook_group.command("redeliver")
@@ -120,13 +127,13 @@ def list_deliveries(invocation: Invocation, name: str, dead: bool, limit: int) -
 @click.argument("delivery_id", required=False)
 @server_command
 def redeliver(invocation: Invocation, name: str, delivery_id: str | None) -> None:
-    """Try again what was given up: one delivery, or all of them.
+    """Retry failed deliveries: one by its id, or all.
 
-    Example: hetuflow webhook redeliver tell-chat
+    Example: hetuflow webhook redeliver notify-chat
     """
     with invocation.client() as client:
         count = client.redeliver_webhook(invocation.namespace, name, delivery_id)
-    invocation.show({"count": count}, human=lambda: [f"{count} deliveries are tried again."])
+    invocation.show({"count": count}, human=lambda: [f"{count} deliveries are sent again."])
 
 
 def _show(invocation: Invocation, webhook: Webhook) -> None:
@@ -146,16 +153,16 @@ def _table(webhooks: Sequence[Webhook]) -> Table:
     ]
     rows = [
         [
-            one.namespace,
-            one.name,
-            "yes" if one.enabled else "no",
-            one.url or f"receives {one.receives}",
-            ", ".join(one.events) if one.url else "",
-            ", ".join(one.jobs),
-            one.waiting,
-            one.dead,
+            webhook.namespace,
+            webhook.name,
+            "yes" if webhook.enabled else "no",
+            webhook.url or f"receives {webhook.receives}",
+            ", ".join(webhook.events) if webhook.url else "",
+            ", ".join(webhook.jobs),
+            webhook.waiting,
+            webhook.dead,
         ]
-        for one in webhooks
+        for webhook in webhooks
     ]
     return Table(columns, rows)
 
@@ -168,10 +175,18 @@ def _deliveries(deliveries: Sequence[WebhookDelivery]) -> Table:
         Column("STATE"),
         Column("ATTEMPTS", Kind.NUMBER),
         Column("NEXT", Kind.TIME),
-        Column("LAST"),
+        Column("LAST ERROR"),
     ]
     rows = [
-        [str(one.id), str(one.task_id), one.event, one.state, one.attempts, one.next_at, one.last_error]
-        for one in deliveries
+        [
+            str(delivery.id),
+            str(delivery.task_id),
+            delivery.event,
+            delivery.state,
+            delivery.attempts,
+            delivery.next_at,
+            delivery.last_error,
+        ]
+        for delivery in deliveries
     ]
     return Table(columns, rows)

@@ -14,7 +14,7 @@ _KINDS = {"key": "an API key", "user": "a user", "remote": "a user of an identit
 @click.command("whoami")
 @server_command
 def whoami(invocation: Invocation) -> None:
-    """Show who the server takes you for, and what you may do where.
+    """Show your identity and your permissions in each namespace.
 
     Example: hetuflow whoami --profile work
     """
@@ -27,5 +27,5 @@ def _blocks(me: Me, url: str) -> list[Block]:
     sheet = Sheet([("name", me.name), ("kind", _KINDS.get(me.kind, me.kind)), ("server", url)])
     columns = [Column("NAMESPACE"), Column("PERMISSIONS")]
     others = "all others" if len(me.rights) > 1 else "all"
-    rows = [[one.namespace or others, ", ".join(one.permissions)] for one in me.rights]
+    rows = [[right.namespace or others, ", ".join(right.permissions)] for right in me.rights]
     return [sheet, Table(columns, rows)] if rows else [sheet]

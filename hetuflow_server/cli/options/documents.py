@@ -1,4 +1,4 @@
-"""Job files into the documents of a request, and a server's faults back to the files they come from."""
+"""Read job files into the documents of a request, and map the server's faults to file positions."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ from hetuflow_core.jobfile.parsing import SUFFIXES
 from hetuflow_server.cli.options.secret_sources import with_value
 
 STANDARD_INPUT: Final = "-"
-# How the server names the documents of a request.
+# The field name of a document in the server's faults.
 _PLACE: Final = re.compile(r"documents\[(?P<index>\d+)\]\.?")
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDocument:
     content: dict[str, Any]
-    # Where people find it, such as `jobs.yaml:12:1`.
+    # Position in the file, such as `jobs.yaml:12:1`.
     place: str
 
 
 def read_files(names: Sequence[str], *, namespace: str | None) -> list[PlacedDocument]:
-    """The documents of all files; those that name no namespace get `namespace`, if one is given.
+    """Read the documents of all files; `namespace` is set where a document names none.
 
-    They are checked here, where line and column are still known; the server checks them again.
+    They are validated here, where line and column are known; the server validates them again.
     """
     if names.count(STANDARD_INPUT) > 1:
-        raise Invalid("Standard input can be read once only: give -f - once.")
+        raise Invalid("Standard input can be read only once: give -f - once.")
     files = [file for name in names for file in _files(name)]
-    found = [_settled(raw, namespace) for file in dict.fromkeys(files) for raw in _read(file)]
-    # As they were understood: a bare 1.10 in `env` is the text 1.10, which JSON would make 1.1 of.
-    return [_placed(raw, spec) for raw, spec in zip(found, load_documents(found), strict=True)]
+    documents = [_with_namespace(raw, namespace) for file in dict.fromkeys(files) for raw in _read(file)]
+    # Send the parsed documents: an unquoted 1.10 in `env` is text, but as a JSON number it would be 1.1.
+    return [_placed(raw, spec) for raw, spec in zip(documents, load_documents(documents), strict=True)]
 
 
-def in_their_files(faults: Sequence[Fault], documents: Sequence[PlacedDocument]) -> list[Fault]:
-    """Faults of a request's documents under the names of the files they were read from."""
-    return [_in_its_file(fault, documents) for fault in faults]
+def with_file_positions(faults: Sequence[Fault], documents: Sequence[PlacedDocument]) -> list[Fault]:
+    """Replace the document index in faults by the position in the file."""
+    return [_with_file_position(fault, documents) for fault in faults]
 
 
 def _placed(raw: RawDocument, spec: Document) -> PlacedDocument:
@@ -61,21 +61,21 @@ def _placed(raw: RawDocument, spec: Document) -> PlacedDocument:
 
 
 def _files(name: str) -> list[str]:
-    """The file itself, or the job files of a folder and those below it, in the order of their names."""
+    """Return the file, or all job files below a folder sorted by name."""
     folder = Path(name)
     if name == STANDARD_INPUT or not folder.is_dir():
         return [name]
-    found = [
+    paths = [
         path
         for path in sorted(folder.rglob("*"))
         if path.suffix.removeprefix(".").lower() in SUFFIXES
         and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
-    if not found:
+    if not paths:
         endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
-        raise Invalid(f"The folder {name} has no job files: they end with {endings}.")
-    return [str(path) for path in found]
+        raise Invalid(f"The folder {name} contains no job files ({endings}).")
+    return [str(path) for path in paths]
 
 
 def _read(name: str) -> list[RawDocument]:
@@ -86,7 +86,7 @@ def _read(name: str) -> list[RawDocument]:
     except FileNotFoundError:
         raise NotFound(f"There is no file {name}: check the name.") from None
     except OSError as error:
-        raise Invalid(f"{name} cannot be read ({error.strerror}): give files that can be.") from None
+        raise Invalid(f"{name} cannot be read ({error.strerror}).") from None
     return parse_documents(_decoded(content, name), None, name)
 
 
@@ -97,8 +97,8 @@ def _decoded(content: bytes, source: str) -> str:
         raise Invalid(f"{source} is not UTF-8: save it as UTF-8.") from None
 
 
-def _settled(raw: RawDocument, namespace: str | None) -> RawDocument:
-    """The document in `namespace` if it says nothing else; a namespace itself stands in none."""
+def _with_namespace(raw: RawDocument, namespace: str | None) -> RawDocument:
+    """Set the namespace of a document that names none; namespace documents have none."""
     keys = raw.root.value
     if namespace is None or not isinstance(keys, Mapping) or _value(keys, "kind") == Kind.NAMESPACE:
         return raw
@@ -111,7 +111,7 @@ def _value(keys: Mapping[str, Node], name: str) -> Any:
     return keys[name].value if name in keys else None
 
 
-def _in_its_file(fault: Fault, documents: Sequence[PlacedDocument]) -> Fault:
+def _with_file_position(fault: Fault, documents: Sequence[PlacedDocument]) -> Fault:
     match = _PLACE.match(fault.field)
     if match is None or int(match["index"]) >= len(documents):
         return fault

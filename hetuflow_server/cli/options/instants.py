@@ -1,4 +1,4 @@
-"""Times as people write them: a time, or how long ago or from now."""
+"""Parse times on the command line: a time, or a duration before or after now."""
 
 from __future__ import annotations
 
@@ -11,39 +11,40 @@ from hetuflow_core.errors import Invalid
 
 
 def parse_since(text: str, now: datetime, option: str = "--since") -> datetime:
-    """A time, or how long ago it was."""
-    found = _instant(text) or _offset(text, now, -1)
-    if found is None:
+    """Parse a time, or a duration before `now`."""
+    parsed = _instant(text) or _offset(text, now, -1)
+    if parsed is None:
         raise click.BadParameter(
-            f"{text!r} is no time: write how long ago (2h, 3d) or a time such as 2026-07-01T00:00:00Z.",
+            f"{text!r} is not a time: write a duration (2h, 3d) or a time such as 2026-07-01T00:00:00Z.",
             param_hint=option,
         )
-    return found
+    return parsed
 
 
 def parse_coming(text: str, now: datetime, option: str) -> datetime:
-    """A time, or how long it is until then."""
-    found = _instant(text) or _offset(text, now, 1)
-    if found is None:
+    """Parse a time, or a duration after `now`."""
+    parsed = _instant(text) or _offset(text, now, 1)
+    if parsed is None:
         raise click.BadParameter(
-            f"{text!r} is no time: write how long from now (10m, 2h) or a time such as 2026-07-01T06:00:00Z.",
+            f"{text!r} is not a time: write a duration (10m, 2h) or a time such as 2026-07-01T06:00:00Z.",
             param_hint=option,
         )
-    return found
+    return parsed
 
 
 def parse_instant(text: str, option: str) -> datetime:
-    found = _instant(text)
-    if found is None:
+    parsed = _instant(text)
+    if parsed is None:
         raise click.BadParameter(
-            f"{text!r} is no time: write one such as 2026-07-01 or 2026-07-01T06:00:00Z.", param_hint=option
+            f"{text!r} is not a time: write one such as 2026-07-01 or 2026-07-01T06:00:00Z.",
+            param_hint=option,
         )
-    return found
+    return parsed
 
 
 def _instant(text: str) -> datetime | None:
     try:
-        # A time without a zone is meant as the clock on the wall shows it.
+        # A time without a zone is local time.
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
         return None

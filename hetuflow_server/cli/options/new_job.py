@@ -1,4 +1,4 @@
-"""Jobs and schedules from options alone: documents as in job files, for who has no file yet."""
+"""Build the documents of jobs and schedules from options."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def timing_options(command: F) -> F:
     options = [
-        click.option("--cron", metavar="EXPRESSION", help='At these times, such as "0 2 * * *".'),
+        click.option("--cron", metavar="EXPRESSION", help='Run at these times, such as "0 2 * * *".'),
         click.option(
-            "--timezone", metavar="NAME", help="Of --cron, such as Europe/Berlin; UTC if not given."
+            "--timezone", metavar="NAME", help="Time zone of --cron, such as Europe/Berlin; UTC if not given."
         ),
-        click.option("--every", metavar="DURATION", help="Again and again, such as 5m."),
-        click.option("--at", metavar="TIME", help="Once, such as 2026-12-31T23:59:00+01:00."),
-        click.option("--event", metavar="NAME", help="Whenever this event happens, such as file.uploaded."),
+        click.option("--every", metavar="DURATION", help="Run at this interval, such as 5m."),
+        click.option("--at", metavar="TIME", help="Run once, such as 2026-12-31T23:59:00+01:00."),
+        click.option("--event", metavar="NAME", help="Run on this event, such as file.uploaded."),
     ]
     for option in reversed(options):
         command = option(command)
@@ -29,13 +29,13 @@ def timing_options(command: F) -> F:
 
 
 def schedule_document(name: str, timing: Mapping[str, str | None]) -> dict[str, Any] | None:
-    """The schedule as in a job file; None if no time was given."""
+    """Return the schedule as in a job file; None if no timing option was given."""
     given = {key: timing[key] for key in ("cron", "every", "at", "event") if timing.get(key) is not None}
     if len(given) > 1:
-        raise click.UsageError(f"A schedule has one time: leave out all but one of {_options(given)}.")
+        raise click.UsageError(f"Give only one of {_options(given)}.")
     zone = timing.get("timezone")
     if zone is not None and "cron" not in given:
-        raise click.UsageError("--timezone is about --cron: give that too.")
+        raise click.UsageError("--timezone needs --cron.")
     if not given:
         return None
     if "event" in given:
@@ -46,9 +46,9 @@ def schedule_document(name: str, timing: Mapping[str, str | None]) -> dict[str, 
 def job_document(
     name: str, *, command: Sequence[str], script: str | None, schedule: dict[str, Any] | None, **settings: Any
 ) -> dict[str, Any]:
-    """The job as in a file, with nothing in it but what was said."""
+    """Return the job as in a job file, with only the given keys."""
     if bool(command) == (script is not None):
-        raise click.UsageError("Say what to run: a command behind --, or --script FILE.")
+        raise click.UsageError("Give either a command after -- or --script FILE.")
     run = {"command": list(command)} if command else {"script": _text(script or "")}
     document: dict[str, Any] = {"kind": "job", "name": name, "run": run}
     document |= {key: value for key, value in settings.items() if value}
@@ -63,7 +63,7 @@ def _text(file: str) -> str:
     except FileNotFoundError:
         raise NotFound(f"There is no file {file}: check the name.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise Invalid(f"{file} cannot be read ({error}): give a text file that can be.") from None
+        raise Invalid(f"{file} cannot be read ({error}).") from None
 
 
 def _options(names: Mapping[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""`name=value` on the command line: a task's params, and labels."""
+"""Parse `name=value` arguments: parameters and labels."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ import click
 import msgspec
 
 
-def parse_params(written: Iterable[str]) -> dict[str, Any]:
-    """Each value as JSON if it is JSON (`3`, `true`, `null`, `{"a": 1}`), else as the text it is.
+def parse_params(arguments: Iterable[str]) -> dict[str, Any]:
+    """Parse each value as JSON (`3`, `true`, `null`, `{"a": 1}`), or else as text.
 
-    To pass a text that looks like JSON, quote it: `-p 'zip="01234"'`.
+    To pass text that is also valid JSON, quote it: `-p 'zip="01234"'`.
     """
     params: dict[str, Any] = {}
-    for one in written:
-        name, equals, value = one.partition("=")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{one!r} is not a parameter: write name=value.", param_hint="-p")
+            raise click.BadParameter(f"{argument!r} is not a parameter: write name=value.", param_hint="-p")
         if name in params:
-            raise click.BadParameter(f"{name!r} is given twice: give it once.", param_hint="-p")
+            raise click.BadParameter(f"{name!r} is given twice.", param_hint="-p")
         params[name] = _value(value)
     return params
 
 
-def parse_labels(written: Iterable[str]) -> dict[str, str]:
+def parse_labels(arguments: Iterable[str]) -> dict[str, str]:
     labels = {}
-    for one in written:
-        name, equals, value = one.partition("=")
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
         if not equals or not name:
-            raise click.BadParameter(f"{one!r} is no label: write name=value.", param_hint="--label")
+            raise click.BadParameter(f"{argument!r} is not a label: write name=value.", param_hint="--label")
         labels[name] = value
     return labels
 

@@ -1,4 +1,4 @@
-"""Where values of secrets come from on the side of whoever has them."""
+"""Read the values of secrets on the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetuflow_core.secret_values import value_fault, without_line_end
 
 
 def with_value(spec: SecretSpec, document: dict[str, Any], place: str, folder: Path) -> dict[str, Any]:
-    """The document as a server takes it: with the value, read from where the file in `folder` says."""
+    """Return the document with the value, read from the source that the document names."""
     value = spec.value
     match spec.source:
         case SecretSource.ENV:
@@ -25,13 +25,13 @@ def with_value(spec: SecretSpec, document: dict[str, Any], place: str, folder: P
             value = from_stdin()
     fault = value_fault(value or "")
     if fault is not None:
-        raise Invalid("The value of a secret is not usable.", faults=[Fault(f"{place} from", fault)])
+        raise Invalid("The value of a secret is not valid.", faults=[Fault(f"{place} from", fault)])
     return {**document, "value": value}
 
 
 def from_environment(name: str, environ: Mapping[str, str]) -> str:
     if name not in environ:
-        raise NotFound(f"The variable {name} is not set: export it, or take the value from elsewhere.")
+        raise NotFound(f"The variable {name} is not set: export it, or use another source.")
     return environ[name]
 
 
@@ -39,7 +39,7 @@ def from_file(name: str) -> str:
     try:
         return _text(Path(name).read_bytes(), name)
     except OSError as error:
-        raise Invalid(f"{name} cannot be read ({error.strerror}): name a file that can be.") from None
+        raise Invalid(f"{name} cannot be read ({error.strerror}).") from None
 
 
 def from_stdin() -> str:

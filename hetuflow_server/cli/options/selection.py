@@ -1,4 +1,4 @@
-"""Many things at once, chosen by options instead of named: counted first, asked about, then done."""
+"""Bulk commands: select objects by options, count them, ask for confirmation, then act."""
 
 from __future__ import annotations
 
@@ -19,25 +19,39 @@ from hetuflow_server.cli.output.layout import Block, Column, Kind, Table
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# `running` is shown from the live instance and is no stored status.
+# `running` is derived from the current instance, not stored as a task status.
 TASK_STATUSES = ["running", *(status.value for status in TaskStatus)]
 
 label_option = click.option(
-    "-l", "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Only with this label. Repeatable."
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only jobs with this label. Repeatable.",
 )
-all_option = click.option("--all", "everything", is_flag=True, help="All of the namespace.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only say how many, and show some.")
+all_option = click.option("--all", "everything", is_flag=True, help="Select everything in the namespace.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show the number of matches and a sample without acting."
+)
 
 
 def task_filter(command: F) -> F:
-    """The options that choose tasks; `chosen_tasks` reads them."""
+    """Add the options that select tasks; `chosen_tasks` reads them."""
     options = [
-        click.option("--status", type=click.Choice(TASK_STATUSES), help="Only those that are."),
-        click.option("--job", metavar="NAME", help="Only those of this job."),
-        click.option("--since", metavar="TIME", help="Only newer ones: 2h, 3d or 2026-07-01T00:00:00Z."),
-        click.option("--until", metavar="TIME", help="Only older ones, written in the same way."),
+        click.option("--status", type=click.Choice(TASK_STATUSES), help="Only tasks with this status."),
+        click.option("--job", metavar="NAME", help="Only tasks of this job."),
         click.option(
-            "-l", "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Of the job. Repeatable."
+            "--since", metavar="TIME", help="Only tasks since then: 2h, 3d or 2026-07-01T00:00:00Z."
+        ),
+        click.option("--until", metavar="TIME", help="Only tasks until then, in the same format."),
+        click.option(
+            "-l",
+            "--label",
+            "labels",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="Only jobs with this label. Repeatable.",
         ),
     ]
     for option in reversed(options):
@@ -54,10 +68,10 @@ class TaskChoice:
     labels: dict[str, str]
 
     @property
-    def says_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         return self == TaskChoice(None, None, None, None, {})
 
-    def asked(self) -> dict[str, Any]:
+    def query(self) -> dict[str, Any]:
         return {
             "status": self.status,
             "job": self.job,
@@ -86,32 +100,33 @@ def chosen_tasks(
     )
 
 
-def named_or_chosen(names: Sequence[object], *, chosen: bool, everything: bool, what: str) -> None:
-    """Refuse a command that names things and chooses some as well, or neither."""
+def require_selection(names: Sequence[object], *, chosen: bool, everything: bool, what: str) -> None:
+    """Raise UsageError unless objects are selected either by name or by options."""
     if names and (chosen or everything):
-        raise click.UsageError(f"Name {what}, or choose them with options: not both.")
+        raise click.UsageError(f"Name {what} or select them with options, not both.")
     if not names and not chosen and not everything:
-        raise click.UsageError(f"Name {what}, choose them with options, or say --all.")
+        raise click.UsageError(f"Name {what}, select them with options, or give --all.")
 
 
-def do_to_many(
-    invocation: Invocation, act: Callable[..., BulkResult], *, verb: str, what: str, dry_run: bool
+def run_bulk(
+    invocation: Invocation, bulk_call: Callable[..., BulkResult], *, verb: str, what: str, dry_run: bool
 ) -> int:
-    """Count, ask, act, and say what came of it; exits with 1 if something could not be done."""
-    planned = act(dry_run=True)
+    """Count, confirm and act; return exit code 1 if an object could not be changed."""
+    planned = bulk_call(dry_run=True)
     more = "more than " if planned.cut else ""
     if dry_run or not planned.matched:
         sentence = f"{more}{_counted(planned.matched, what)} would be {verb}."
         invocation.show(
-            planned, human=lambda: [sentence, *_sample(planned)], brief=[one.id for one in planned.sample]
+            planned, human=lambda: [sentence, *_sample(planned)], brief=[entry.id for entry in planned.sample]
         )
         return ExitCode.OK
-    invocation.sure(
-        f"Let {more}{_counted(planned.matched, what)} be {verb}, such as {planned.sample[0].name}?",
+    invocation.confirm(
+        f"{more}{_counted(planned.matched, what)} will be {verb}, "
+        f"such as {planned.sample[0].name}. Continue?",
         asks_scripts=True,
     )
-    done = act(dry_run=False)
-    invocation.show(done, human=lambda: _told(done, verb, what))
+    done = bulk_call(dry_run=False)
+    invocation.show(done, human=lambda: _result_blocks(done, verb, what))
     return ExitCode.FAILURE if done.failed else ExitCode.OK
 
 
@@ -119,13 +134,13 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what.removesuffix('s') if number == 1 else what}"
 
 
-def _told(done: BulkResult, verb: str, what: str) -> list[Block]:
+def _result_blocks(done: BulkResult, verb: str, what: str) -> list[Block]:
     changed = f"{_counted(done.changed, what)} {verb}"
-    counts = f"{changed}, {done.unchanged} left as they were, {len(done.failed)} failed."
+    counts = f"{changed}, {done.unchanged} unchanged, {len(done.failed)} failed."
     if not done.failed:
         return [counts]
     columns = [Column("ID", Kind.ID), Column("CODE"), Column("WHY")]
-    return [counts, Table(columns, [[str(one.id), one.code, one.message] for one in done.failed])]
+    return [counts, Table(columns, [[str(entry.id), entry.code, entry.message] for entry in done.failed])]
 
 
 def _sample(planned: BulkResult) -> list[Block]:
@@ -137,4 +152,8 @@ def _sample(planned: BulkResult) -> list[Block]:
         Column("NAME"),
         Column("STATUS", Kind.STATUS),
     ]
-    return [Table(columns, [[str(one.id), one.namespace, one.name, one.status] for one in planned.sample])]
+    return [
+        Table(
+            columns, [[str(entry.id), entry.namespace, entry.name, entry.status] for entry in planned.sample]
+        )
+    ]

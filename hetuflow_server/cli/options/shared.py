@@ -1,4 +1,4 @@
-"""The options that commands share: each may stand after the verb, where it is declared, or before it."""
+"""Common options. Each is declared on the verb and is also accepted before the verb."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 OutputFormat = Literal["table", "json", "jsonl", "yaml"]
 DEFAULT_NAMESPACE: Final = "default"
 
-# Where an invocation keeps what was given before the verb.
+# Key of the click context for options given before the verb.
 _EARLY: Final = f"{__name__}.early"
 
 
@@ -35,7 +35,7 @@ class CommonOption:
     more: dict[str, Any] = field(default_factory=dict)
 
     def __call__(self, command: F) -> F:
-        """Declare it on a verb."""
+        """Declare the option on a verb."""
         declare = click.option(
             *self.flags,
             self.name,
@@ -47,7 +47,7 @@ class CommonOption:
         return declare(command)
 
     def early(self, *, hidden: bool) -> click.Option:
-        """The same before the verb: whatever verb follows is handed what was given."""
+        """Return the option for use before the verb; its value is passed to the verb."""
         more = {**self.more, "default": None}
         return click.Option(
             [*self.flags, self.name],
@@ -59,14 +59,12 @@ class CommonOption:
         )
 
 
-URL: Final = CommonOption("url", ("--url",), "The server's address.", URL_VARIABLE, {"metavar": "URL"})
-API_KEY: Final = CommonOption(
-    "api_key", ("--api-key",), "The key to get in.", KEY_VARIABLE, {"metavar": "KEY"}
-)
+URL: Final = CommonOption("url", ("--url",), "Address of the server.", URL_VARIABLE, {"metavar": "URL"})
+API_KEY: Final = CommonOption("api_key", ("--api-key",), "API key.", KEY_VARIABLE, {"metavar": "KEY"})
 PROFILE: Final = CommonOption(
     "profile",
     ("--profile",),
-    "What `hetuflow login` has remembered under this name.",
+    "Use the login saved under this name by `hetuflow login`.",
     PROFILE_VARIABLE,
     {"metavar": "NAME"},
 )
@@ -80,17 +78,17 @@ NAMESPACE: Final = CommonOption(
 OUTPUT: Final = CommonOption(
     "output",
     ("-o", "--output"),
-    "table for people; json, yaml, or jsonl (a line for each item) for programs.",
+    "Output format: table, json, yaml or jsonl (one line per item).",
     more={"type": click.Choice(["table", "json", "jsonl", "yaml"]), "default": "table", "metavar": "FORMAT"},
 )
-QUIET: Final = CommonOption("quiet", ("-q", "--quiet"), "Print ids or names only.", more={"is_flag": True})
-YES: Final = CommonOption("yes", ("-y", "--yes"), "Do not ask.", more={"is_flag": True})
+QUIET: Final = CommonOption("quiet", ("-q", "--quiet"), "Print only ids or names.", more={"is_flag": True})
+YES: Final = CommonOption("yes", ("-y", "--yes"), "Do not ask for confirmation.", more={"is_flag": True})
 
 COMMON: Final = (NAMESPACE, OUTPUT, QUIET, YES, URL, API_KEY, PROFILE)
 
 
-def everywhere() -> list[click.Option]:
-    """The options of every command whatsoever, which are done with once they are read."""
+def global_options() -> list[click.Option]:
+    """Return the options of all commands; their callbacks handle them completely."""
     return [
         click.Option(
             ["--color"],
@@ -99,27 +97,27 @@ def everywhere() -> list[click.Option]:
             expose_value=False,
             is_eager=True,
             callback=_choose_colour,
-            help="auto (on a terminal; NO_COLOR and FORCE_COLOR are obeyed), always or never.",
+            help="Colour output: auto (on a terminal; respects NO_COLOR and FORCE_COLOR), always or never.",
         ),
         click.Option(["--debug"], is_flag=True, expose_value=False, help="Show the traceback of an error."),
     ]
 
 
 def early_values(ctx: click.Context) -> dict[str, Any]:
-    """What stood before the verb."""
+    """Return the options given before the verb."""
     early: dict[str, Any] = ctx.meta.get(_EARLY, {})
     return early
 
 
-def hand_on(ctx: click.Context) -> None:
-    """Give a verb what stood before it, unless the same stands after it."""
+def apply_early_options(ctx: click.Context) -> None:
+    """Pass options given before the verb to the verb, unless they are repeated after it."""
     for name, value in early_values(ctx).items():
-        wanted = next((one for one in ctx.command.params if one.name == name), None)
-        if wanted is None:
-            flag = next(one.flags[-1] for one in COMMON if one.name == name)
-            raise click.UsageError(f"`{ctx.command_path}` takes no {flag}: leave it out.", ctx)
+        parameter = next((candidate for candidate in ctx.command.params if candidate.name == name), None)
+        if parameter is None:
+            flag = next(candidate.flags[-1] for candidate in COMMON if candidate.name == name)
+            raise click.UsageError(f"`{ctx.command_path}` does not accept {flag}: leave it out.", ctx)
         if ctx.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
-            ctx.params[name] = wanted.type_cast_value(ctx, value)
+            ctx.params[name] = parameter.type_cast_value(ctx, value)
 
 
 def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -128,10 +126,10 @@ def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Non
         ctx.meta.setdefault(_EARLY, {})[name] = value
 
 
-def _choose_colour(_ctx: click.Context, _parameter: click.Parameter, wanted: str | None) -> None:
-    """Into the environment, which is where everything that may be coloured looks."""
-    if wanted is None or wanted == "auto":
+def _choose_colour(_ctx: click.Context, _parameter: click.Parameter, mode: str | None) -> None:
+    """Set the environment variables that all coloured output checks."""
+    if mode is None or mode == "auto":
         return
-    chosen, other = ("FORCE_COLOR", "NO_COLOR") if wanted == "always" else ("NO_COLOR", "FORCE_COLOR")
+    chosen, other = ("FORCE_COLOR", "NO_COLOR") if mode == "always" else ("NO_COLOR", "FORCE_COLOR")
     os.environ[chosen] = "1"
     os.environ.pop(other, None)

@@ -1,4 +1,4 @@
-"""How agents and what they were told are shown to people."""
+"""Tables of agents, their commands and their resource usage."""
 
 from __future__ import annotations
 
@@ -54,8 +54,14 @@ def agent_details(agent: AgentDetail) -> list[Block]:
         Column("STARTED", Kind.TIME),
     ]
     rows: list[list[Cell]] = [
-        [str(one.id), str(one.task_id), f"{one.namespace}/{one.job}", one.status, one.started_at]
-        for one in agent.instances
+        [
+            str(instance.id),
+            str(instance.task_id),
+            f"{instance.namespace}/{instance.job}",
+            instance.status,
+            instance.started_at,
+        ]
+        for instance in agent.instances
     ]
     return [sheet, Table(columns, rows)]
 
@@ -65,20 +71,20 @@ def usage_table(samples: Sequence[HostSample]) -> Table:
         Column("AT", Kind.TIME),
         Column("CPU %", Kind.NUMBER),
         Column("LOAD", Kind.NUMBER),
-        Column("GIB FREE", Kind.NUMBER),
-        Column("OF", Kind.NUMBER),
-        Column("GIB OF DISK", Kind.NUMBER),
+        Column("FREE GIB", Kind.NUMBER),
+        Column("TOTAL GIB", Kind.NUMBER),
+        Column("FREE DISK GIB", Kind.NUMBER),
     ]
     rows: list[list[Cell]] = [
         [
-            one.at,
-            f"{one.cpu_percent:.0f}",
-            f"{one.load:.2f}",
-            _gib(one.memory_available),
-            _gib(one.memory_total),
-            _gib(one.disk_free),
+            sample.at,
+            f"{sample.cpu_percent:.0f}",
+            f"{sample.load:.2f}",
+            _gib(sample.memory_available),
+            _gib(sample.memory_total),
+            _gib(sample.disk_free),
         ]
-        for one in samples
+        for sample in samples
     ]
     return Table(columns, rows)
 
@@ -92,20 +98,20 @@ def command_table(commands: Sequence[AgentCommand]) -> Table:
         Column("ATTEMPTS", Kind.NUMBER),
         Column("BY"),
         Column("CREATED", Kind.TIME),
-        Column("WHY"),
+        Column("ERROR"),
     ]
     rows: list[list[Cell]] = [
         [
-            str(one.id),
-            one.agent,
-            one.kind,
-            one.state,
-            one.attempts,
-            one.created_by,
-            one.created_at,
-            one.error,
+            str(command.id),
+            command.agent,
+            command.kind,
+            command.state,
+            command.attempts,
+            command.created_by,
+            command.created_at,
+            command.error,
         ]
-        for one in commands
+        for command in commands
     ]
     return Table(columns, rows)
 
@@ -135,14 +141,14 @@ def _task_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            one["instance_id"],
-            one["job"],
-            one["pid"],
-            one["processes"],
-            one["cpu_seconds"],
-            format_size(one["memory"]),
+            task["instance_id"],
+            task["job"],
+            task["pid"],
+            task["processes"],
+            task["cpu_seconds"],
+            format_size(task["memory"]),
         ]
-        for one in tasks
+        for task in tasks
     ]
     return Table(columns, rows)
 
@@ -150,19 +156,19 @@ def _task_table(tasks: Sequence[Mapping[str, Any]]) -> Table:
 def _resources(amounts: Mapping[str, float] | None) -> str | None:
     if not amounts or not any(amounts.values()):
         return None
-    said = [f"cpu {amounts['cpu']:g}", f"memory {amounts['memory'] / 1024**3:.1f} GiB"]
-    return ", ".join([*said, f"gpu {amounts['gpu']:g}"] if amounts["gpu"] else said)
+    parts = [f"cpu {amounts['cpu']:g}", f"memory {amounts['memory'] / 1024**3:.1f} GiB"]
+    return ", ".join([*parts, f"gpu {amounts['gpu']:g}"] if amounts["gpu"] else parts)
 
 
 def _limits(means: Mapping[str, str | None] | None) -> str | None:
     if means is None:
         return None
-    said = [f"{name} by {how}" if how else f"{name} not limited" for name, how in means.items()]
-    return ", ".join(said)
+    parts = [f"{name} by {how}" if how else f"{name} not limited" for name, how in means.items()]
+    return ", ".join(parts)
 
 
 def _host(usage: Mapping[str, Any] | None) -> str | None:
-    """How busy it was when it said so last."""
+    """Format the last reported resource usage of the host."""
     if usage is None:
         return None
     free, total, disk = (_gib(usage[name]) for name in ("memory_available", "memory_total", "disk_free"))
@@ -198,7 +204,7 @@ def _row(agent: Agent) -> list[Cell]:
 
 
 def _status(agent: Agent) -> str:
-    """What was decided about it, and whether it is there at all."""
+    """Combine the status of the agent with its reachability."""
     if agent.reachable or agent.status == "offline":
         return agent.status
     return "unreachable" if agent.status == "online" else f"{agent.status}, unreachable"

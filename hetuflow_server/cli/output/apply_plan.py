@@ -1,4 +1,4 @@
-"""What an apply does, or would do, and what follows from it, line by line."""
+"""Format the changes of an apply and their effects, line by line."""
 
 from __future__ import annotations
 
@@ -21,36 +21,38 @@ from hetuflow_server.cli.output.layout import Marked
 
 _LONGEST_VALUE: Final = 160
 _MOST_NAMED: Final = 20
-_QUIET: Final = ""
+_PLAIN: Final = ""
 
 Line = tuple[str, str]
 
 
 def plan_of(result: ApplyResult, *, changed_only: bool = False) -> Marked:
-    """All documents, or those that differ, and a count."""
+    """Return a line per document, or per changed document, and a total."""
     shown = [item for item in result.items if not (changed_only and item.action is ApplyAction.UNCHANGED)]
     lines = [line for item in shown for line in _item(item, dry_run=result.dry_run)]
-    return Marked([*lines, *_beside(result), (_QUIET, _total(result)), *_nobodys(result)])
+    return Marked([*lines, *_kept_objects(result), (_PLAIN, _total(result)), *_unowned_objects(result)])
 
 
 def removals(result: ApplyResult) -> str:
-    """Name what goes, as part of a question; empty if nothing does."""
-    gone = [item for item in result.items if item.action is ApplyAction.REMOVED]
-    return _some([ObjectName(item.kind, item.namespace or "", item.name) for item in gone]) if gone else ""
+    """Return the names of removed objects for a question; empty if none are removed."""
+    removed = [item for item in result.items if item.action is ApplyAction.REMOVED]
+    return (
+        _some([ObjectName(item.kind, item.namespace or "", item.name) for item in removed]) if removed else ""
+    )
 
 
-def _beside(result: ApplyResult) -> Iterator[Line]:
-    for one in result.kept:
-        yield "changed", f"{_named(one)} is kept: {one.why}"
+def _kept_objects(result: ApplyResult) -> Iterator[Line]:
+    for kept in result.kept:
+        yield "changed", f"{_named(kept)} is kept: {kept.why}"
     if result.left_over:
         names = _some(result.left_over)
-        yield "changed", f"of this owner and in none of the files (--prune removes them): {names}"
+        yield "changed", f"not in the files, --prune removes them: {names}"
 
 
-def _nobodys(result: ApplyResult) -> Iterator[Line]:
-    # One line, behind the count: where nobody uses owners it is true of everything.
+def _unowned_objects(result: ApplyResult) -> Iterator[Line]:
+    # One line after the total: without --owner, no object has an owner.
     if result.unowned:
-        yield _QUIET, f"owned by nobody: {_some(result.unowned, capped=result.unowned_capped)}"
+        yield _PLAIN, f"without owner: {_some(result.unowned, capped=result.unowned_capped)}"
 
 
 def _some(objects: Sequence[ObjectName], *, capped: bool = False) -> str:
@@ -59,14 +61,14 @@ def _some(objects: Sequence[ObjectName], *, capped: bool = False) -> str:
     return f"{', '.join(map(_named, objects[:_MOST_NAMED]))}{more}"
 
 
-def _named(one: ObjectName) -> str:
-    return f"{one.kind} {one.namespace}/{one.name}"
+def _named(object_name: ObjectName) -> str:
+    return f"{object_name.kind} {object_name.namespace}/{object_name.name}"
 
 
 def _total(result: ApplyResult) -> str:
     counts = {action: sum(item.action is action for item in result.items) for action in ApplyAction}
     total = ", ".join(f"{count} {action.value}" for action, count in counts.items() if count)
-    return f"{total or 'nothing to do'}{' (dry run: nothing is changed)' if result.dry_run else ''}"
+    return f"{total or 'nothing to do'}{' (dry run: no changes made)' if result.dry_run else ''}"
 
 
 def _item(item: AppliedDocument, *, dry_run: bool) -> Iterator[Line]:
@@ -79,9 +81,9 @@ def _item(item: AppliedDocument, *, dry_run: bool) -> Iterator[Line]:
     for schedule in item.schedules:
         yield from _schedule(schedule, dry_run=dry_run)
     if item.instances is not None:
-        yield from _instances(item.instances, gone=item.action is ApplyAction.REMOVED)
+        yield from _instances(item.instances, removed=item.action is ApplyAction.REMOVED)
     for affected in item.affected:
-        yield _QUIET, f"    schedule {affected.namespace}/{affected.job}/{affected.name} fires otherwise"
+        yield _PLAIN, f"    schedule {affected.namespace}/{affected.job}/{affected.name} has different fires"
         yield from _fires(affected.fires)
 
 
@@ -90,7 +92,7 @@ def _schedule(schedule: AppliedSchedule, *, dry_run: bool) -> Iterator[Line]:
         yield schedule.action.value, f"    schedule {schedule.name} {_becomes(schedule.action, dry_run)}"
         yield from _fields(schedule.fields, "        ")
     elif schedule.fires is not None:
-        yield _QUIET, f"    schedule {schedule.name} fires otherwise"
+        yield _PLAIN, f"    schedule {schedule.name} has different fires"
     if schedule.fires is not None:
         yield from _fires(schedule.fires)
 
@@ -122,18 +124,18 @@ def _fires(fires: FireChanges) -> Iterator[Line]:
             yield word, f"        {sign} {count} fire{'s' if count > 1 else ''} {until}: {times}"
 
 
-def _instances(instances: AffectedInstances, *, gone: bool) -> Iterator[Line]:
+def _instances(instances: AffectedInstances, *, removed: bool) -> Iterator[Line]:
     least = "at least " if instances.capped else ""
     waiting = instances.kept - instances.kept_running
     if instances.kept_running:
-        yield _QUIET, f"    {least}{instances.kept_running} running go on with the version they have"
+        yield _PLAIN, f"    {least}{instances.kept_running} running instances continue with their version"
     if waiting:
-        yield _QUIET, f"    {least}{waiting} waiting keep the version they have"
+        yield _PLAIN, f"    {least}{waiting} waiting instances keep their version"
     if instances.replaced:
-        fate = "are stopped" if gone else "are replaced, a few at a time"
-        yield "changed", f"    {least}{instances.replaced} of daemons {fate}"
+        effect = "are stopped" if removed else "are replaced, a few at a time"
+        yield "changed", f"    {least}{instances.replaced} daemon instances {effect}"
     if instances.withdrawn:
-        yield "removed", f"    {instances.withdrawn} already planned for later are taken back"
+        yield "removed", f"    {instances.withdrawn} planned instances are withdrawn"
 
 
 def _instant(at: datetime) -> str:

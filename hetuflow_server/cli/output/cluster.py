@@ -1,4 +1,4 @@
-"""How servers, their leader and the namespaces they look after are shown to people."""
+"""Tables of servers and namespaces."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def server_table(servers: Sequence[Server]) -> Table:
         Column("NAMESPACES", Kind.NUMBER),
         Column("VERSION"),
         Column("STARTED", Kind.TIME),
-        Column("HEARD OF", Kind.TIME),
+        Column("LAST SEEN", Kind.TIME),
     ]
     rows: list[list[Cell]] = [
         [
-            str(one.id),
-            one.hostname,
-            one.url,
-            f"{one.status}, leader" if one.leader else one.status,
-            one.weight,
-            one.namespaces,
-            one.version,
-            one.started_at,
-            one.heartbeat_at,
+            str(server.id),
+            server.hostname,
+            server.url,
+            f"{server.status}, leader" if server.leader else server.status,
+            server.weight,
+            server.namespaces,
+            server.version,
+            server.started_at,
+            server.heartbeat_at,
         ]
-        for one in servers
+        for server in servers
     ]
     return Table(columns, rows)
 
@@ -51,16 +51,16 @@ def namespace_table(namespaces: Sequence[Namespace]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            one.name,
-            one.weight,
-            one.lease,
-            f"{one.load:.1f}",
-            str(one.server_id) if one.server_id else None,
-            one.hostname,
-            one.pinned_to,
-            _labels(one),
+            namespace.name,
+            namespace.weight,
+            namespace.lease,
+            f"{namespace.load:.1f}",
+            str(namespace.server_id) if namespace.server_id else None,
+            namespace.hostname,
+            namespace.pinned_to,
+            _labels(namespace),
         ]
-        for one in namespaces
+        for namespace in namespaces
     ]
     return Table(columns, rows)
 
@@ -75,31 +75,31 @@ def namespace_details(namespace: Namespace) -> list[Block]:
         ("hostname", namespace.hostname),
         ("bound", namespace.bound_at),
         ("pinned to", namespace.pinned_to),
-        ("claims a second", f"{namespace.load:.1f}"),
+        ("claims per second", f"{namespace.load:.1f}"),
         ("created", namespace.created_at),
         ("updated", namespace.updated_at),
     ]
     return [Sheet([(name, cell) for name, cell in entries if cell is not None])]
 
 
-def told_leader(leader: Leader) -> str:
+def leader_text(leader: Leader) -> str:
     if leader.server is None:
-        return "none just now"
+        return "none"
     return f"{leader.server.hostname} ({leader.server.url}), term {leader.epoch}"
 
 
 def binding_blocks(namespaces: Sequence[Namespace]) -> list[Block]:
-    """Only what somebody may want to do something about."""
-    lines = [sentence for one in namespaces if (sentence := _trouble(one)) is not None]
+    """Return sentences about namespaces that are unbound or not on their pinned host."""
+    lines = [sentence for namespace in namespaces if (sentence := _problem(namespace)) is not None]
     return ["\n".join(lines)] if lines else []
 
 
-def _trouble(one: Namespace) -> str | None:
-    if one.server_id is None:
-        return f"Namespace {one.name} is not bound to a server yet."
-    if one.pinned and one.hostname != one.pinned_to:
-        pinned = f"Namespace {one.name} is pinned to {one.pinned_to}, where no server lives"
-        return f"{pinned}; {one.hostname} looks after it."
+def _problem(namespace: Namespace) -> str | None:
+    if namespace.server_id is None:
+        return f"Namespace {namespace.name} is not bound to a server yet."
+    if namespace.pinned and namespace.hostname != namespace.pinned_to:
+        pinned = f"Namespace {namespace.name} is pinned to {namespace.pinned_to}, where no server runs"
+        return f"{pinned}; {namespace.hostname} owns it."
     return None
 
 

@@ -1,4 +1,4 @@
-"""How runs of flows are shown to people."""
+"""Tables and drawings of flow runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def details(run: FlowRunDetail) -> list[Block]:
 
 
 def drawing(run: FlowRunDetail, now: datetime) -> list[Block]:
-    """The graph of a run, a line for each node."""
+    """Draw the graph of a flow run, one line per node."""
     nodes = {node.name: node for node in run.nodes}
     graph = Graph(GraphNode(name=node.name, needs=tuple(node.needs)) for node in run.nodes)
     width = max((len(name) for name in nodes), default=0)
@@ -74,8 +74,8 @@ def _state(node: FlowRunNode, now: datetime) -> str:
         took = (node.finished_at or now) - node.started_at
         parts.append(format_duration(took - took % _TENTH) if took > _TENTH else "0s")
     if node.status == FlowNodeStatus.RUNNING and node.does == "approval":
-        whom = f" of {', '.join(node.approvers)}" if node.approvers else ""
-        parts.append(f"waits for approval{whom}")
+        approvers = f" by {', '.join(node.approvers)}" if node.approvers else ""
+        parts.append(f"waits for approval{approvers}")
     elif node.reason:
         parts.append(node.reason)
     if node.decided_by:
@@ -101,13 +101,13 @@ def _row(run: FlowRun) -> list[Cell]:
 def _nodes(nodes: Sequence[FlowRunNode]) -> Table:
     columns = [
         Column("NODE"),
-        Column("DOES"),
+        Column("KIND"),
         Column("STATUS", Kind.STATUS),
         Column("DONE"),
         Column("TASK", Kind.ID),
         Column("STARTED", Kind.TIME),
         Column("FINISHED", Kind.TIME),
-        Column("WHY"),
+        Column("REASON"),
     ]
     return Table(columns, [_node(node) for node in nodes])
 

@@ -1,4 +1,4 @@
-"""What commands show to people, and how it looks where there is no terminal."""
+"""Blocks of human-readable output, and their plain text form without a terminal."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Cell: TypeAlias = str | int | datetime | None
 
 class Kind(Enum):
     TEXT = auto()
-    # Never wrapped or cut: people copy it.
+    # Never wrapped or cut, so that it can be copied.
     ID = auto()
     STATUS = auto()
     TIME = auto()
     NUMBER = auto()
-    # Where things are: left out on a terminal when all rows agree.
+    # A namespace: left out on a terminal if all rows have the same value.
     PLACE = auto()
 
 
@@ -36,14 +36,14 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """One thing and what there is to say about it."""
+    """The fields of one object."""
 
     entries: Sequence[tuple[str, Cell]]
 
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Lines, each with the word whose colour it has on a terminal, such as `created`."""
+    """Lines, each with the word that selects its colour on a terminal, such as `created`."""
 
     lines: Sequence[tuple[str, str]]
 
@@ -80,7 +80,7 @@ def _aligned(rows: Sequence[Sequence[str]], to_the_right: Sequence[bool]) -> lis
 
 
 def written(cell: Cell) -> str:
-    """A cell on one line; what would move the cursor or colour the terminal is shown as a mark."""
+    """Format a cell on one line; control characters are replaced."""
     if cell is None or cell == "":
         return "-"
     if isinstance(cell, datetime):
@@ -92,7 +92,7 @@ def written(cell: Cell) -> str:
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """`5m ago`, `in 2h`: one unit is enough to find a line by."""
+    """Format a relative time with one unit, such as `5m ago` or `in 2h`."""
     distance = now - at
     text = _rough(abs(distance))
     if text == "0s":
@@ -103,7 +103,7 @@ def ago(at: datetime, now: datetime) -> str:
 def _rough(duration: timedelta) -> str:
     seconds = int(duration.total_seconds())
     for unit, length in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        # From the second of a unit on: `90m` and `36h` say more than `1h` and `1d`.
+        # Use a unit from its second multiple on: `90m` is more precise than `1h`.
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"
     return f"{seconds}s"

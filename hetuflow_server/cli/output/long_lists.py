@@ -1,4 +1,4 @@
-"""Lists that may be long."""
+"""Limit the length of lists."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 LARGEST_PAGE: Final = 500
 
 all_namespaces_option = click.option(
-    "-A", "--all-namespaces", is_flag=True, help="Those of every namespace you may see."
+    "-A", "--all-namespaces", is_flag=True, help="List all namespaces that you have access to."
 )
 limit_option = click.option(
     "--limit",
@@ -23,18 +23,18 @@ limit_option = click.option(
     default=50,
     show_default=True,
     metavar="N",
-    help="How many at most.",
+    help="Maximum number of results.",
 )
 
 
 def page_size(limit: int) -> int:
-    """One more than wanted, to know whether there are more."""
+    """Request one more than the limit, to detect that there are more."""
     return min(limit + 1, LARGEST_PAGE)
 
 
 def take(invocation: Invocation, items: Iterable[T], limit: int) -> list[T]:
-    """The first `limit`, with a word when that is not all."""
+    """Return the first `limit` items and note if there are more."""
     taken = list(islice(items, limit + 1))
     if len(taken) > limit:
-        invocation.note("There are more: raise --limit to see them.")
+        invocation.note("There are more results: raise --limit to see them.")
     return taken[:limit]

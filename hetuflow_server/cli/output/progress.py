@@ -1,4 +1,4 @@
-"""One line on a terminal that says how far something has come; nothing elsewhere."""
+"""A progress line on a terminal; prints nothing elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR_WIDTH: Final = 24
 
 
 class StatusLine:
-    """Rewritten in place on standard error, straight to the descriptor: a signal handler may clear it."""
+    """Rewritten in place on standard error, through the descriptor, so that a signal handler can clear it."""
 
     def __init__(self, *, shown: bool) -> None:
         self._shown = shown
@@ -33,7 +33,7 @@ class StatusLine:
         if not self._shown or text == self._text:
             return
         self._text = text
-        # One column is left free: a full line would wrap, and only its last row could be rewritten.
+        # Leave one column free: a full line would wrap, and only its last row could be rewritten.
         columns = shutil.get_terminal_size().columns - 1
         os.write(_STDERR, f"{_CLEAR}{text[:columns]}".encode())
 
@@ -44,7 +44,7 @@ class StatusLine:
 
 
 def bar(done: int, total: int) -> str:
-    """`[##########··············]  42%`, in characters that every terminal has."""
+    """Return a bar such as `[##########..............]  42%`, in ASCII for all terminals."""
     share = min(done / total, 1.0) if total else 1.0
     full = int(share * _BAR_WIDTH)
     return f"[{'#' * full}{'.' * (_BAR_WIDTH - full)}] {int(share * 100):3d}%"

@@ -1,4 +1,4 @@
-"""What commands show to people at a terminal: colour, and times as they are felt."""
+"""Output on a terminal: colours and relative times."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _STYLES: Final[Mapping[str, str]] = {
 
 _WIDEST: Final = 10_000
 _LONGEST_WORD: Final = 40
-# Between columns, as rich sets them.
+# The gap that rich puts between columns.
 _GAP: Final = 2
 
 
@@ -82,7 +82,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], now: datet
     least = [
         _least_width(column, [row[number].plain for row in cells]) for number, column in enumerate(columns)
     ]
-    # The terminal wraps what does not fit; rich would cut ids, and an id that is cut is useless.
+    # Let the terminal wrap long lines: rich would cut ids, which makes them useless.
     table = RichTable(
         box=None, pad_edge=False, header_style="bold", min_width=sum(least) + _GAP * (len(columns) - 1)
     )
@@ -102,7 +102,7 @@ def _table(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], now: datet
 def _without_common_places(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
 ) -> tuple[Sequence[Column], Sequence[Sequence[Cell]]]:
-    """Leave out what would say the same in every row; there is little room on a terminal."""
+    """Leave out namespace columns with the same value in all rows, to save width."""
     kept = [
         number
         for number, column in enumerate(columns)
@@ -112,7 +112,7 @@ def _without_common_places(
 
 
 def _least_width(column: Column, cells: Sequence[str]) -> int:
-    """Lines of text are broken between words, not within them, unless those are very long."""
+    """Return the width that avoids breaks within words, except very long ones."""
     if column.kind is not Kind.TEXT:
         return max(map(len, [column.title, *cells]))
     words = [column.title, *(word for cell in cells for word in cell.split())]
@@ -120,11 +120,11 @@ def _least_width(column: Column, cells: Sequence[str]) -> int:
 
 
 def _cell(cell: Cell, now: datetime) -> Text:
-    """A Text, since rich would read a plain string's brackets as markup."""
+    """Return a Text: rich would parse brackets in a plain string as markup."""
     if isinstance(cell, datetime):
         return Text(ago(cell, now))
     text = written(cell)
-    # By its first word: `live, leader` is live.
+    # The part before the comma selects the style: `live, leader` is styled as `live`.
     return Text(text, style=_STYLES.get(text.partition(",")[0], "dim" if cell is None else ""))
 
 

@@ -1,4 +1,4 @@
-"""Results for other programs."""
+"""Results as JSON."""
 
 from __future__ import annotations
 
@@ -16,5 +16,5 @@ def as_line(value: Any) -> str:
 
 
 def as_lines(value: Any) -> list[str]:
-    """One line per item of a list, one line for anything else."""
-    return [as_line(one) for one in (value if isinstance(value, list | tuple) else [value])]
+    """Return one line per item of a list, or one line for any other value."""
+    return [as_line(item) for item in (value if isinstance(value, list | tuple) else [value])]

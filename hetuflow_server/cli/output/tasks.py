@@ -1,4 +1,4 @@
-"""How tasks and their attempts are shown to people."""
+"""Tables of tasks and their attempts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def table(tasks: Sequence[Task]) -> Table:
         Column("STATUS", Kind.STATUS),
         Column("ATTEMPTS", Kind.NUMBER),
         Column("EXIT", Kind.NUMBER),
-        # Not when it was made: the next minute of fires is there already, and only this tells them apart.
+        # The due time, not the creation time: upcoming fires are created together in advance.
         Column("DUE", Kind.TIME),
         Column("FINISHED", Kind.TIME),
     ]
@@ -27,7 +27,7 @@ def table(tasks: Sequence[Task]) -> Table:
 
 
 def node_table(tasks: Sequence[Task]) -> Table:
-    """Tasks of one run of a flow."""
+    """Return the tasks of a flow run."""
     columns = [
         Column("NODE"),
         Column("ID", Kind.ID),
@@ -37,7 +37,8 @@ def node_table(tasks: Sequence[Task]) -> Table:
         Column("FINISHED", Kind.TIME),
     ]
     rows: list[list[Cell]] = [
-        [_place(one), str(one.id), one.status, one.attempts, one.exit_code, one.finished_at] for one in tasks
+        [_place(task), str(task.id), task.status, task.attempts, task.exit_code, task.finished_at]
+        for task in tasks
     ]
     return Table(columns, rows)
 
@@ -63,7 +64,7 @@ def details(task: TaskDetail) -> list[Block]:
         ("due", task.due_at),
         ("finished", task.finished_at),
     ]
-    # What there is nothing to say about is left out, as far as nobody would miss it.
+    # Leave out empty fields.
     sheet = Sheet([(name, cell) for name, cell in entries if cell is not None])
     blocks: list[Block] = [sheet]
     if task.instances:
@@ -85,8 +86,12 @@ def _place(task: Task) -> str:
 
 
 def _progress(instances: Sequence[TaskInstance]) -> str | None:
-    said = instances[-1].progress if instances else None
-    return None if said is None else f"{said.get('percent', 0):g}% {said.get('message', '')}".rstrip()
+    reported = instances[-1].progress if instances else None
+    return (
+        None
+        if reported is None
+        else f"{reported.get('percent', 0):g}% {reported.get('message', '')}".rstrip()
+    )
 
 
 def _row(task: Task) -> list[Cell]:
@@ -114,33 +119,33 @@ def _attempts(instances: Sequence[TaskInstance]) -> Table:
         Column("SIGNAL", Kind.NUMBER),
         Column("CPU", Kind.NUMBER),
         Column("MEMORY"),
-        Column("WHY"),
+        Column("REASON"),
     ]
     return Table(columns, [_attempt(instance) for instance in instances])
 
 
 def _late(results: Sequence[LateResult]) -> Table:
-    """Results that came too late: what runs twice is seen here."""
+    """Return results that arrived after the claim was lost; they reveal duplicate runs."""
     columns = [
-        Column("CAME TOO LATE", Kind.TIME),
+        Column("LATE RESULT", Kind.TIME),
         Column("INSTANCE", Kind.ID),
         Column("STATUS", Kind.STATUS),
         Column("AGENT"),
         Column("EXIT", Kind.NUMBER),
         Column("SIGNAL", Kind.NUMBER),
-        Column("WHY"),
+        Column("REASON"),
     ]
     rows: list[list[Cell]] = [
         [
-            one.reported_at,
-            str(one.instance_id),
-            one.status,
-            one.agent,
-            one.exit_code,
-            one.signal,
-            ", ".join(part for part in (one.reason, one.message) if part),
+            result.reported_at,
+            str(result.instance_id),
+            result.status,
+            result.agent,
+            result.exit_code,
+            result.signal,
+            ", ".join(part for part in (result.reason, result.message) if part),
         ]
-        for one in results
+        for result in results
     ]
     return Table(columns, rows)
 

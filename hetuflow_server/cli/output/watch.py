@@ -1,4 +1,4 @@
-"""`--watch`: what a command shows, again and again on the same spot of the terminal."""
+"""`--watch`: repeat the output of a command in place."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ import click
 from hetuflow_core.runtime.exit_codes import ExitCode
 from hetuflow_core.runtime.terminal import is_terminal
 
-# Home; clear to the end of the line; clear what is left below.
+# Move to the top left; clear to the end of the line; clear the lines below.
 _HOME, _END_OF_LINE, _BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 _CLEAR: Final = "\x1b[2J"
 
 
 class _Screen(io.StringIO):
-    """Gathers one picture, so that the old one stays until the new one is whole."""
+    """Collects the whole output, so that the screen is replaced at once."""
 
     def isatty(self) -> bool:
         return True
 
 
 def watched(show: Callable[[], Any], seconds: float) -> int:
-    """Show it until Ctrl-C."""
+    """Repeat `show` until Ctrl-C."""
     if not is_terminal(sys.stdout):
-        raise click.UsageError("--watch is for terminals: leave it out.")
+        raise click.UsageError("--watch needs a terminal: leave it out.")
     terminal = sys.stdout
     terminal.write(_CLEAR)
     try:
         while True:
             with redirect_stdout(_Screen()) as screen:
                 show()
-            picture = screen.getvalue().replace("\n", f"{_END_OF_LINE}\n")
-            terminal.write(f"{_HOME}{picture}{_BELOW}")
+            text = screen.getvalue().replace("\n", f"{_END_OF_LINE}\n")
+            terminal.write(f"{_HOME}{text}{_BELOW}")
             terminal.flush()
             time.sleep(seconds)
     except KeyboardInterrupt:

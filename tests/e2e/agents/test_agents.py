@@ -352,7 +352,7 @@ def test_newcomers_wait_for_approval_where_that_is_asked_for(lone_server: System
         HETUFLOW_AGENTS__REQUIRE_APPROVAL="true",
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
-        url = server.await_log("Listening.")["url"]
+        url = server.await_log("listening")["url"]
         newcomer = HandAgent(url, lone_server.agent_token)
         label = {"only": newcomer.name}
         assert newcomer.register(labels=label).status == "pending"

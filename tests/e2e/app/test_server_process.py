@@ -29,7 +29,7 @@ def serving(database_url: str, **variables: str) -> Iterator[tuple[Running, str]
         **variables,
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
-        yield server, server.await_log("Listening.")["url"]
+        yield server, server.await_log("listening")["url"]
 
 
 def refused(**variables: str) -> tuple[int, str]:

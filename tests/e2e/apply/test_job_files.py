@@ -43,8 +43,8 @@ def test_diff_tells_by_its_exit_code_and_shows_what_follows(hetuflow: Shell) -> 
     assert "+ 168 fires until" in planned
     hetuflow("apply", "-f", "a.yaml")
     same, nobodys = hetuflow("diff", "-f", "a.yaml").splitlines()
-    assert same == "1 unchanged (dry run: nothing is changed)"
-    assert nobodys.startswith("owned by nobody: ")
+    assert same == "1 unchanged (dry run: no changes made)"
+    assert nobodys.startswith("without owner: ")
 
     hetuflow.write("a.yaml", {**job, "priority": 7, "schedules": [{"name": "s", "cron": "30 * * * *"}]})
     changed = hetuflow("diff", "-f", "a.yaml", code=1)
@@ -69,7 +69,7 @@ def test_scripts_say_yes_before_files_remove_something(hetuflow: Shell) -> None:
     hetuflow("apply", "-f", "a.yaml", *owned)
     hetuflow.write("a.yaml", {**job, "name": f"{mark}-a", "priority": 7})
     hetuflow("apply", "-f", "a.yaml", *owned, code=10)
-    assert f"remove job default/{mark}-b? Nobody can be asked here: give --yes." in hetuflow.stderr
+    assert f"remove job default/{mark}-b? There is no terminal to ask: give --yes." in hetuflow.stderr
     assert "priority" in hetuflow("diff", "-f", "a.yaml", code=1), "nothing is changed"
     assert f"job default/{mark}-b removed" in hetuflow("apply", "-f", "a.yaml", *owned, "--yes")
     hetuflow("apply", "-f", "a.yaml", *owned)

@@ -32,10 +32,10 @@ def test_tasks_are_chosen_counted_and_cancelled(lone_server: System) -> None:
     assert "give --yes" in hetuflow.stderr
     assert client.task(tasks[0].id).status == "pending"
     told = hetuflow("task", "cancel", "-l", f"team={team}", "--since", "1h", "--yes")
-    assert told == "4 tasks cancelled, 0 left as they were, 0 failed.\n"
+    assert told == "4 tasks cancelled, 0 unchanged, 0 failed.\n"
     assert {client.task(task.id).status for task in tasks} == {"cancelled"}
     told = hetuflow("-y", "task", "retry", "--job", jobs[0].name, "--status", "cancelled")
-    assert told == "2 tasks repeated, 0 left as they were, 0 failed.\n"
+    assert told == "2 tasks retried, 0 unchanged, 0 failed.\n"
     ids = hetuflow("task", "list", "--job", jobs[0].name, "--status", "pending", "-q").split()
     assert len(ids) == 2
     hetuflow("task", "priority", ids[0], "900")

@@ -115,7 +115,7 @@ def test_explain_fits_one_screen_and_names_the_agent(hetuflow: Shell) -> None:
     task = hetuflow("job", "run", name, "-q").strip()
     told = hetuflow("task", "explain", task)
     assert re.search(r"worker +(labels +)?has the label zone=test, zone=nowhere is required", told)
-    assert "what helps: Give an agent these labels" in told
+    assert "to fix: Give an agent these labels" in told
     assert len(told.splitlines()) < 24
     said = json.loads(hetuflow("task", "explain", task, "-o", "json"))
     assert (said["code"], said["agents"]["sample"][0]["code"]) == ("placement", "labels")

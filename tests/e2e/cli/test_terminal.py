@@ -33,7 +33,7 @@ def test_ctrl_c_asks_and_cancels(system: System, tmp_path: Path) -> None:
         terminal.type(CTRL_C)
         terminal.expect("[d]etach, [c]ancel it or keep [w]atching?")
         terminal.type("c\n")
-        terminal.expect("is told to stop")
+        terminal.expect("Cancelling Task")
         assert terminal.wait() == 143
     (task,) = system.client.tasks(job=job)
     assert task.status == "cancelled"
@@ -78,7 +78,7 @@ def test_a_second_ctrl_c_detaches(system: System, tmp_path: Path, option: str) -
         terminal.expect("[w]atching?")
         terminal.type(CTRL_C)
         assert terminal.wait() == 130
-        assert "goes on without you: `hetuflow task cancel" in terminal.text
+        assert "The task continues. To cancel it: hetuflow task cancel" in terminal.text
         assert "Traceback" not in terminal.text
     (task,) = system.client.tasks(job=job)
     assert task.finished_at is None
@@ -111,7 +111,7 @@ def test_deleting_asks_on_a_terminal(system: System) -> None:
         terminal.expect(f"Delete the job default/{job.name} and its 1 schedule? [y/N]")
         terminal.type("n\n")
         assert terminal.wait() == 1
-        assert "Nothing is changed." in terminal.text
+        assert "Nothing was changed." in terminal.text
     assert system.client.job("default", job.name).id == job.id
     with on_terminal(system, "job", "delete", job.name) as terminal:
         terminal.expect("[y/N]")

@@ -35,7 +35,7 @@ class Cluster:
     rows: psycopg.Connection[Any]
 
     def client(self, number: int) -> Hetuflow:
-        return Hetuflow(self.running[number].await_log("Listening.", timeout=90)["url"], self.api_key)
+        return Hetuflow(self.running[number].await_log("listening", timeout=90)["url"], self.api_key)
 
     def owners(self) -> set[UUID]:
         return {owner for (owner,) in self.rows.execute("SELECT server_id FROM sched_namespace_binding")}

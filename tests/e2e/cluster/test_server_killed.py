@@ -37,7 +37,7 @@ def second_server(lone_server: System, port: int = 0) -> Iterator[tuple[Running,
         HETUFLOW_SERVER__PORT=str(port),
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
-        yield server, server.await_log("Listening.")["url"]
+        yield server, server.await_log("listening")["url"]
 
 
 @pytest.fixture

@@ -141,7 +141,7 @@ def test_a_server_killed_while_it_matches_loses_and_doubles_nothing(lone_server:
             return row[0] if row else 0
 
         with Running([*HETUFLOW, "server"], env=environment) as doomed:
-            doomed.await_log("Listening.")
+            doomed.await_log("listening")
             database.execute(
                 "SELECT hetuflow_emit(%s, 'burst', jsonb_build_object('n', n)) FROM generate_series(1, %s) n",
                 (namespace, BURST),

@@ -86,7 +86,7 @@ def secured(
         HETUFLOW_SERVER__TLS_CLIENT_CA=str(made.authority.ca),
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
-        made.url = server.await_log("Listening.")["url"]
+        made.url = server.await_log("listening")["url"]
         yield made, server
 
 

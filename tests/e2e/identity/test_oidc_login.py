@@ -46,7 +46,7 @@ def url(lone_server: System, elsewhere: IdentityProvider) -> Iterator[str]:
         HETUFLOW_OIDC__TOKEN_AUDIENCE=AUDIENCE,
     )
     with Running([*HETUFLOW, "server"], env=environment) as server:
-        yield str(server.await_log("Listening.")["url"])
+        yield str(server.await_log("listening")["url"])
 
 
 def browse(url: str, page: str, *, keep_cookies: bool = True) -> httpx.Response:

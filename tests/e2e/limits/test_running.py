@@ -89,7 +89,7 @@ def test_a_limit_holds_when_its_server_and_its_agent_die(lone_server: System) ->
     survivor = HandAgent(lone_server.url, lone_server.agent_token)
     survivor.register(labels={"only": name})
     with Running([*HETUFLOW, "server"], env=environment) as doomed:
-        lost = HandAgent(doomed.await_log("Listening.")["url"], lone_server.agent_token)
+        lost = HandAgent(doomed.await_log("listening")["url"], lone_server.agent_token)
         lost.register(labels={"only": name})
         held = two_of(lost, job.name)
         assert {lost.start(one) for one in held} == {m.ReportOutcome.OK}
@@ -115,7 +115,7 @@ def test_the_doctor_tells_and_mends(lone_server: System) -> None:
     name = f"tool:x{uuid4().hex[:10]}"
     lone_server.client.create_limit("default", name, 2)
     well = run([*HETUFLOW, "doctor"], env=environment)
-    assert (well.returncode, well.stdout) == (0, "Nothing is wrong.\n"), well.stdout + well.stderr
+    assert (well.returncode, well.stdout) == (0, "No problems found.\n"), well.stdout + well.stderr
     with psycopg.connect(lone_server.database_url, autocommit=True) as connection:
         connection.execute("UPDATE sched_limit SET in_use = 7 WHERE scope = %s", [name])
     ill = run([*HETUFLOW, "doctor"], env=environment)
@@ -123,5 +123,5 @@ def test_the_doctor_tells_and_mends(lone_server: System) -> None:
     assert f"{name} says 7, 0 are under way" in ill.stdout
     mended = run([*HETUFLOW, "doctor", "--repair"], env=environment)
     assert mended.returncode == 0
-    assert "1 found, 1 put right" in mended.stdout
+    assert "1 found, 1 repaired" in mended.stdout
     assert lone_server.client.limit("default", name).in_use == 0

@@ -80,7 +80,7 @@ def test_each_fire_runs_once_although_the_leader_is_killed(
     with Running([*HETUFLOW, "server"], env=environment) as leader:
         leader.await_log("This server leads.", timeout=90)
         with Running([*HETUFLOW, "server"], env=environment) as other:
-            url = other.await_log("Listening.", timeout=90)["url"]
+            url = other.await_log("listening", timeout=90)["url"]
             agent = measured_environment(
                 HETUFLOW_AGENT__SERVER_URL=url,
                 HETUFLOW_AGENT__TOKEN=token,

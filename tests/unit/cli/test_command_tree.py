@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from hetuflow_core.errors import HetuflowError, Invalid
 from hetuflow_core.runtime.exit_codes import run_command
-from hetuflow_server.cli.command_tree import Noun, Verb, all_commands, early_options, spoken
+from hetuflow_server.cli.command_tree import Noun, Verb, all_commands, early_options, with_common_behaviour
 from hetuflow_server.cli.invocation import Invocation, server_command
-from hetuflow_server.cli.main import _NOUN_LEFT_OUT, hetuflow
+from hetuflow_server.cli.main import _MISSING_NOUNS, hetuflow
 from hetuflow_server.cli.options.shared import COMMON, YES
 
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}
@@ -56,7 +56,7 @@ def count_things(output: str) -> None:
 @pytest.fixture
 def program() -> click.Group:
     root = Noun("hetuflow", params=[*early_options(hidden=False)])
-    root.add_command(spoken(thing_group))
+    root.add_command(with_common_behaviour(thing_group))
     return root
 
 
@@ -92,7 +92,7 @@ def test_the_last_word_counts_and_every_word_beats_the_environment(program: clic
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["-n", "team", "thing", "count"], "takes no --namespace"),
+        (["-n", "team", "thing", "count"], "does not accept --namespace"),
         (["-o", "yaml", "thing", "count"], "'yaml' is not one of 'text', 'json'"),
         (["-o", "nonsense", "thing", "get", "a"], "'nonsense' is not one of"),
     ],
@@ -126,7 +126,7 @@ def test_every_command_is_a_noun_or_a_verb() -> None:
 
 def test_what_is_suggested_for_verbs_without_a_noun_exists() -> None:
     paths = {" ".join(path) for path, _ in all_commands(hetuflow)}
-    assert set(_NOUN_LEFT_OUT.values()) <= paths
+    assert set(_MISSING_NOUNS.values()) <= paths
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_what_is_suggested_for_verbs_without_a_noun_exists() -> None:
         ),
         (
             ["run", "x"],
-            "hetuflow: No such command 'run'. Did you mean `hetuflow job run`? See `hetuflow --help`.\n",
+            "hetuflow: Unknown command 'run'. Did you mean `hetuflow job run`? See `hetuflow --help`.\n",
         ),
         (
             ["task", "list", "--sinse", "1h"],
@@ -196,10 +196,10 @@ def test_scripts_are_asked_only_about_what_they_cannot_see(yes: bool, program: c
     @YES
     @server_command
     def drop(invocation: Invocation, everything: bool) -> None:
-        invocation.sure("Drop it?", asks_scripts=everything)
+        invocation.confirm("Drop it?", asks_scripts=everything)
         click.echo("dropped")
 
-    program.add_command(spoken(drop))
+    program.add_command(with_common_behaviour(drop))
     answer = ["--yes"] if yes else []
     assert CliRunner().invoke(program, ["drop", *answer]).output == "dropped\n"
     result = CliRunner().invoke(program, ["drop", "--all", *answer])
@@ -215,10 +215,10 @@ def test_people_are_asked(
     @YES
     @server_command
     def drop(invocation: Invocation) -> None:
-        invocation.sure("Drop it?")
+        invocation.confirm("Drop it?")
         click.echo("dropped")
 
-    program.add_command(spoken(drop))
+    program.add_command(with_common_behaviour(drop))
     monkeypatch.setattr("hetuflow_server.cli.invocation.is_terminal", lambda _: True)
     result = CliRunner().invoke(program, ["drop"], input=answer)
     assert "Drop it? [y/N]" in result.output

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hetuflow_core.errors import Fault, Invalid, NotFound
-from hetuflow_server.cli.options.documents import PlacedDocument, in_their_files, read_files
+from hetuflow_server.cli.options.documents import PlacedDocument, read_files, with_file_positions
 
 JOB = "kind: job\nname: {name}\nrun:\n  command: [echo, hello]\n"
 
@@ -97,7 +97,7 @@ def test_what_the_server_refuses_is_named_by_file() -> None:
         Fault("documents[7].x", "is odd"),
         Fault("dry_run", "is odd"),
     ]
-    assert [fault.field for fault in in_their_files(faults, documents)] == [
+    assert [fault.field for fault in with_file_positions(faults, documents)] == [
         "a.yaml:1:1 run.command",
         "b.toml",
         "documents[7].x",

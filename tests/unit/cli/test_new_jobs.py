@@ -13,8 +13,8 @@ from hypothesis import given, strategies as st
 from hetuflow_core.errors import HetuflowError, NotFound, ServerUnreachable
 from hetuflow_core.jobfile import JobSpec, from_document
 from hetuflow_server.cli import editor
-from hetuflow_server.cli.editor import edited, merge_patch
-from hetuflow_server.cli.name_suggestions import suggesting
+from hetuflow_server.cli.editor import edit_document, merge_patch
+from hetuflow_server.cli.name_suggestions import with_suggestions
 from hetuflow_server.cli.options.new_job import job_document, schedule_document
 from hetuflow_server.cli.output.progress import bar
 from hetuflow_server.jobs.document_changes import merged
@@ -56,7 +56,7 @@ def test_a_command_or_a_script_becomes_a_job(tmp_path: Path) -> None:
     assert spec.run is not None
     assert spec.run.script == "echo hi\n"
     for command, script in ((["x"], "y"), ([], None)):
-        with pytest.raises(click.UsageError, match="Say what to run"):
+        with pytest.raises(click.UsageError, match="Give either a command"):
             job_document("j", command=command, script=script, schedule=None)
     with pytest.raises(NotFound, match="There is no file"):
         job_document("j", command=[], script=str(tmp_path / "absent"), schedule=None)
@@ -85,7 +85,7 @@ def test_what_was_edited_badly_is_given_back(monkeypatch: pytest.MonkeyPatch) ->
         return text.replace("a: 1", "a: [1") if len(shown) == 1 else text.replace("a: [1", "a: 2")
 
     monkeypatch.setattr(editor.click, "edit", edit)
-    assert edited("job x", {"a": 1, "b": 2}) == {"a": 2}
+    assert edit_document("job x", {"a": 1, "b": 2}) == {"a": 2}
     assert "a: [1" in shown[1]
     assert shown[1].startswith("# while parsing")
 
@@ -95,8 +95,8 @@ def test_an_editor_that_changes_nothing_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, answer: str | None
 ) -> None:
     monkeypatch.setattr(editor.click, "edit", lambda *_, **__: answer)
-    with pytest.raises(HetuflowError, match=r"Nothing is changed\."):
-        edited("job x", {"a": 1})
+    with pytest.raises(HetuflowError, match=r"Nothing was changed\."):
+        edit_document("job x", {"a": 1})
 
 
 def fails() -> None:
@@ -109,10 +109,10 @@ def away() -> list[str]:
 
 def test_names_that_are_near_are_suggested() -> None:
     with pytest.raises(NotFound, match=r"^There is no job 'helo': did you mean 'hello'\?$"):
-        suggesting(fails, "helo", lambda: ["hello", "nightly"])
+        with_suggestions(fails, "helo", lambda: ["hello", "nightly"])
     for names in (lambda: ["nightly"], away):
         with pytest.raises(NotFound, match="look at the list"):
-            suggesting(fails, "helo", names)
+            with_suggestions(fails, "helo", names)
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def test_every_fixed_code_is_explained() -> None:
             a_task(an_instance(signal=9, reason="signal", message="It was killed.")),
             "failed (1.2s): signal 9, signal, It was killed.",
         ),
-        (a_task(an_instance(status="timed_out", signal=15)), "failed (1.2s): it took too long."),
+        (a_task(an_instance(status="timed_out", signal=15)), "failed (1.2s): timed out."),
         (a_task(status="cancelled", finished_at=None), "cancelled."),
-        (a_task(finished_at=AT + timedelta(minutes=61, seconds=1.5)), "failed (1h1m1s): no reason is known."),
+        (a_task(finished_at=AT + timedelta(minutes=61, seconds=1.5)), "failed (1h1m1s): unknown reason."),
         (a_task(status="skipped", reason="overlap", finished_at=AT), "skipped (0s): overlap."),
     ],
 )

@@ -148,4 +148,4 @@ def test_named_origins_are_let_in_without_what_browsers_add() -> None:
 def test_what_is_no_origin_is_refused(origin: str) -> None:
     with pytest.raises(ConfigInvalid) as refused:
         rest_application(HETUFLOW_SERVER__CORS_ORIGINS=origin)
-    assert "is no origin" in refused.value.faults[0].message
+    assert "is not an origin" in refused.value.faults[0].message

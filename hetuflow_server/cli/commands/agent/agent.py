@@ -1,4 +1,4 @@
-"""`hetuflow agent …`: what agents there are, and what they are told."""
+"""`hetuflow agent …`: list and manage agents and send commands to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from hetuflow_server.cli.output.agents import (
 )
 from hetuflow_server.cli.output.long_lists import limit_option, page_size, take
 
-# Long enough for an agent that waits in a poll, which is any that has a connection.
+# Every connected agent has a waiting poll, so it responds well within this time.
 _ANSWER_SECONDS = 10.0
 
 wait_option = click.option(
@@ -37,18 +37,29 @@ wait_option = click.option(
     default=_ANSWER_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for the agent's answer.",
+    help="How long to wait for the agent's response.",
 )
 
 
 @click.group("agent")
 def agent_group() -> None:
-    """Agents: who they are, what they do, and what they are told."""
+    """List, drain, configure, stop and delete agents; manage their tokens."""
 
 
 @agent_group.command("list")
-@click.option("--status", type=click.Choice([status.value for status in AgentStatus]), help="Only those.")
-@click.option("-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Only with it. Repeatable.")
+@click.option(
+    "--status",
+    type=click.Choice([status.value for status in AgentStatus]),
+    help="Only agents with this status.",
+)
+@click.option(
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Only agents with this label. Repeatable.",
+)
 @limit_option
 @server_command
 def list_agents(invocation: Invocation, *, status: str | None, labels: tuple[str, ...], limit: int) -> None:
@@ -56,18 +67,17 @@ def list_agents(invocation: Invocation, *, status: str | None, labels: tuple[str
 
     Example: hetuflow agent list --status draining -l zone=eu
     """
-    wanted = parse_labels(labels)
     with invocation.client() as client:
-        agents = client.agents(status=status, labels=wanted, page_size=page_size(limit))
-        found = take(invocation, agents, limit)
-    invocation.show(found, human=lambda: [agent_table(found)], brief=[agent.name for agent in found])
+        agents = client.agents(status=status, labels=parse_labels(labels), page_size=page_size(limit))
+        listed = take(invocation, agents, limit)
+    invocation.show(listed, human=lambda: [agent_table(listed)], brief=[agent.name for agent in listed])
 
 
 @agent_group.command("get")
 @click.argument("name")
 @server_command
 def get_agent(invocation: Invocation, name: str) -> None:
-    """Show an agent and what it holds now.
+    """Show an agent and the instances that it holds.
 
     Example: hetuflow agent get worker-1
     """
@@ -77,7 +87,7 @@ def get_agent(invocation: Invocation, name: str) -> None:
 
 
 def _decision(command: str, summary: str, decide: Callable[[Hetuflow, UUID], AgentDetail]) -> click.Command:
-    """One of the commands that decide about an agent and show it afterwards."""
+    """Declare a command that changes the status of an agent and shows the agent."""
 
     def run(invocation: Invocation, name: str) -> None:
         with invocation.client() as client:
@@ -90,17 +100,17 @@ def _decision(command: str, summary: str, decide: Callable[[Hetuflow, UUID], Age
 
 approve = _decision(
     "approve",
-    "Let an agent that waits for approval take work.",
+    "Approve an agent that waits for approval, so that it gets work.",
     lambda client, agent_id: client.approve_agent(agent_id),
 )
 drain = _decision(
     "drain",
-    "Give an agent no more work, also after a restart; what it has it finishes.",
+    "Drain an agent.\n\nIt finishes its instances and gets no new ones, even after a restart.",
     lambda client, agent_id: client.drain_agent(agent_id),
 )
 resume = _decision(
     "resume",
-    "Give a drained agent work again.",
+    "Resume a drained agent.",
     lambda client, agent_id: client.resume_agent(agent_id),
 )
 
@@ -108,19 +118,24 @@ resume = _decision(
 @agent_group.command("kick")
 @click.argument("name")
 @click.option(
-    "--lose-running", is_flag=True, help="Run its work elsewhere at once, though it may still be running."
+    "--lose-running",
+    is_flag=True,
+    help="Run its instances elsewhere at once, although they may still be running.",
 )
 @YES
 @server_command
 def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
-    """End an agent's session: its process exits, and has to be started again.
+    """End an agent's session, so that its process exits.
 
-    What it had not started goes to others at once. What it runs keeps its lease.
+    The agent must be started again. Instances that it has not started go to other agents at once. Running
+    instances keep their lease.
 
     Example: hetuflow agent kick worker-1 --lose-running
     """
     if lose_running:
-        invocation.sure(f"Kick the agent {name} and run its work elsewhere, though it may still be running?")
+        invocation.confirm(
+            f"Kick the agent {name} and run its instances elsewhere, although they may still be running?"
+        )
     with invocation.client() as client:
         agent = client.kick_agent(named_agent(client, name).id, lose_running=lose_running)
     _show_agent(invocation, agent)
@@ -131,24 +146,26 @@ def kick(invocation: Invocation, name: str, lose_running: bool) -> None:
 @YES
 @server_command
 def delete(invocation: Invocation, name: str) -> None:
-    """Forget an agent; refused while it holds work, unless it was kicked.
+    """Delete an agent.
+
+    This is refused while the agent holds instances, unless it was kicked.
 
     Example: hetuflow agent delete worker-1
     """
     with invocation.client() as client:
         agent = named_agent(client, name)
-        invocation.sure(f"Forget the agent {name}?")
+        invocation.confirm(f"Delete the agent {name}?")
         client.delete_agent(agent.id)
-    invocation.tell_deleted("Agent", name)
+    invocation.show_deleted("Agent", name)
 
 
 @agent_group.command("shutdown")
 @click.argument("name")
-@click.option("--now", is_flag=True, help="End what runs instead of waiting for it.")
+@click.option("--now", is_flag=True, help="End running instances instead of waiting for them.")
 @wait_option
 @server_command
 def shutdown(invocation: Invocation, name: str, now: bool, seconds: float) -> None:
-    """Stop an agent's process once what it runs has ended.
+    """Stop an agent's process after its running instances have ended.
 
     Example: hetuflow agent shutdown worker-1 --now
     """
@@ -159,17 +176,23 @@ def shutdown(invocation: Invocation, name: str, now: bool, seconds: float) -> No
 
 @agent_group.command("configure")
 @click.argument("name")
-@click.option("--slots", type=click.IntRange(1, 10_000), help="Most tasks at the same time.")
+@click.option("--slots", type=click.IntRange(1, 10_000), help="Maximum number of concurrent instances.")
 @click.option(
-    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Instead of all of its own."
+    "-l", "--label", "labels", multiple=True, metavar="KEY=VALUE", help="Replace all labels. Repeatable."
 )
-@click.option("--no-labels", is_flag=True, help="None but the automatic ones.")
+@click.option("--no-labels", is_flag=True, help="Remove all labels except the automatic ones.")
 @click.option(
-    "--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Instead of all of its own."
+    "--taint", "taints", multiple=True, metavar="KEY=VALUE:EFFECT", help="Replace all taints. Repeatable."
 )
-@click.option("--no-taints", is_flag=True, help="None at all.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]))
-@click.option("--reset", is_flag=True, help="First forget what was given before; its own settings count.")
+@click.option("--no-taints", is_flag=True, help="Remove all taints.")
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="Set the log level."
+)
+@click.option(
+    "--reset",
+    is_flag=True,
+    help="First discard earlier changes: the agent's configuration file applies again.",
+)
 @wait_option
 @server_command
 def configure(
@@ -185,21 +208,21 @@ def configure(
     reset: bool,
     seconds: float,
 ) -> None:
-    """Change an agent's settings while it runs; it keeps them over restarts.
+    """Change an agent's settings while it runs; restarts keep them.
 
     Example: hetuflow agent configure worker-1 --slots 16 -l zone=eu
     """
-    wanted = AgentConfiguration(
+    changes = AgentConfiguration(
         slots=slots,
         labels={} if no_labels else parse_labels(labels) or None,
         taints=[] if no_taints else list(taints) or None,
         log_level=log_level,  # type: ignore[arg-type]  # one of click's choices
         reset=reset,
     )
-    if wanted == AgentConfiguration():
-        raise click.UsageError("Say what to change: --slots, --label, --taint, --log-level or --reset.")
+    if changes == AgentConfiguration():
+        raise click.UsageError("Nothing to change: give --slots, --label, --taint, --log-level or --reset.")
     with invocation.client() as client:
-        command = client.configure_agent(named_agent(client, name).id, wanted)
+        command = client.configure_agent(named_agent(client, name).id, changes)
         _await(invocation, client, command, seconds)
 
 
@@ -208,7 +231,7 @@ def configure(
 @wait_option
 @server_command
 def metrics(invocation: Invocation, name: str, seconds: float) -> None:
-    """Ask an agent how its host is doing.
+    """Show the current resource usage of an agent's host and tasks.
 
     Example: hetuflow agent metrics worker-1 -o json
     """
@@ -220,21 +243,21 @@ def metrics(invocation: Invocation, name: str, seconds: float) -> None:
 @agent_group.command("usage")
 @click.argument("name")
 @click.option(
-    "--since", metavar="TIME", default="1h", show_default=True, help="From then on: 2h, 3d or an instant."
+    "--since", metavar="TIME", default="1h", show_default=True, help="Start of the range: 2h, 3d or a time."
 )
 @click.option(
     "--minutes",
     type=click.IntRange(1, 1440),
     default=1,
     show_default=True,
-    help="How many each line sums up.",
+    help="Minutes per line.",
 )
 @limit_option
 @server_command
 def usage(invocation: Invocation, name: str, since: str, minutes: int, limit: int) -> None:
-    """Show how busy an agent's host was, newest first.
+    """Show past resource usage of an agent's host, newest first.
 
-    CPU and load are means; of memory and disk it is the least that was free.
+    CPU and load are averages; memory and disk are the lowest free amounts.
 
     Example: hetuflow agent usage worker-1 --since 1d --minutes 15
     """
@@ -245,15 +268,19 @@ def usage(invocation: Invocation, name: str, since: str, minutes: int, limit: in
             minutes=minutes,
             page_size=page_size(limit),
         )
-        found = take(invocation, samples, limit)
-    invocation.show(found, human=lambda: [usage_table(found)], brief=[one.at.isoformat() for one in found])
+        listed = take(invocation, samples, limit)
+    invocation.show(
+        listed, human=lambda: [usage_table(listed)], brief=[sample.at.isoformat() for sample in listed]
+    )
 
 
 @agent_group.command("commands")
 @click.argument("name", required=False)
-@click.option("--state", type=click.Choice([state.value for state in CommandState]), help="Only those.")
-@click.option("--dead", is_flag=True, help="Only those that nobody answered.")
-@click.option("--resend", "resend_id", type=click.UUID, metavar="ID", help="Send this dead one again.")
+@click.option(
+    "--state", type=click.Choice([state.value for state in CommandState]), help="Only in this state."
+)
+@click.option("--dead", is_flag=True, help="Only commands that were not delivered.")
+@click.option("--resend", "resend_id", type=click.UUID, metavar="ID", help="Send this dead command again.")
 @limit_option
 @server_command
 def commands(
@@ -265,7 +292,7 @@ def commands(
     resend_id: UUID | None,
     limit: int,
 ) -> None:
-    """List what an agent was told, or all of them were, newest first.
+    """List commands to an agent, or to all agents, newest first.
 
     Example: hetuflow agent commands worker-1 --dead
     """
@@ -274,13 +301,13 @@ def commands(
             command = client.resend_agent_command(resend_id)
             invocation.show(command, human=lambda: command_details(command), brief=[command.id])
             return
-        listed = client.agent_commands(
+        pages = client.agent_commands(
             agent_id=None if name is None else named_agent(client, name).id,
             state=CommandState.DEAD.value if dead else state,
             page_size=page_size(limit),
         )
-        found = take(invocation, listed, limit)
-    invocation.show(found, human=lambda: [command_table(found)], brief=[command.id for command in found])
+        listed = take(invocation, pages, limit)
+    invocation.show(listed, human=lambda: [command_table(listed)], brief=[command.id for command in listed])
 
 
 agent_group.add_command(token_group)
@@ -291,14 +318,12 @@ def _show_agent(invocation: Invocation, agent: AgentDetail) -> None:
 
 
 def _await(invocation: Invocation, client: Hetuflow, command: AgentCommand, seconds: float) -> None:
-    """Show what became of a command; one that failed or was given up is an error, one under way is not."""
+    """Wait for a command and show it; raise Conflict if it failed or was not delivered."""
     command = client.wait_for_command(command.id, seconds)
     if command.state == CommandState.ACKNOWLEDGED and command.error is not None:
-        raise Conflict(f"The agent {command.agent} did not do it: {command.error}")
+        raise Conflict(f"The agent {command.agent} reported an error: {command.error}")
     if command.state == CommandState.DEAD:
-        raise Conflict(f"The agent {command.agent} was not reached: {command.error}")
+        raise Conflict(f"The agent {command.agent} could not be reached: {command.error}")
     if command.state in LIVE_STATES:
-        invocation.note(
-            f"The agent has not answered yet: `hetuflow agent commands {command.agent}` shows when it does."
-        )
+        invocation.note(f"The agent has not responded yet: see `hetuflow agent commands {command.agent}`.")
     invocation.show(command, human=lambda: command_details(command), brief=[command.id])

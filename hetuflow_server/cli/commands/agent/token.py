@@ -1,4 +1,4 @@
-"""`hetuflow agent token create | list | revoke`; without a key `create` works on the database."""
+"""`hetuflow agent token create | list | revoke`; without a key, `create` writes to the database directly."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from hetuflow_server.cli.output.long_lists import limit_option, page_size, take
 
 @click.group("token")
 def token_group() -> None:
-    """Tokens that let agents in."""
+    """Create, list and revoke the tokens of agents."""
 
 
 @token_group.command("create")
-@click.option("--name", default="agent", show_default=True, help="What the token is for.")
+@click.option("--name", default="agent", show_default=True, help="Purpose of the token.")
 @click.option(
     "-n",
     "--namespace",
@@ -31,9 +31,14 @@ def token_group() -> None:
     multiple=True,
     default=("default",),
     show_default=True,
-    help="A namespace its agents may take work from; may be given several times.",
+    help="Namespace that its agents may serve. Repeatable.",
 )
-@click.option("--expires-in", metavar="DURATION", default=None, help="As in 12h or 90d; never if not given.")
+@click.option(
+    "--expires-in",
+    metavar="DURATION",
+    default=None,
+    help="Lifetime, such as 12h or 90d; unlimited if not given.",
+)
 @config_option
 @server_command_of_any_namespace
 def create(
@@ -44,42 +49,44 @@ def create(
     expires_in: str | None,
     config_path: Path | None,
 ) -> None:
-    """Make a token and show it this once.
+    """Create an agent token and print it. It is shown only once.
 
-    With a key at hand it is made by the server. Without one it is made on the database
-    (HETUFLOW_DATABASE__URL or app.toml), and no server needs to run.
+    If you are logged in or have a key, the server creates it. Otherwise it is created in the database
+    directly (HETUFLOW_DATABASE__URL or app.toml); no server is needed.
 
     Example: HETUFLOW_AGENT__TOKEN=$(hetuflow agent token create -q) hetuflow-agent
     """
-    asked = AgentTokenRequest(name, list(namespaces), expires_in)
-    made: NewAgentToken = load("hetuflow_server.cli.credentials:create_token")(invocation, config_path, asked)
-    show_credential(invocation, made, made.token, "HETUFLOW_AGENT__TOKEN")
+    request = AgentTokenRequest(name, list(namespaces), expires_in)
+    created: NewAgentToken = load("hetuflow_server.cli.credentials:create_token")(
+        invocation, config_path, request
+    )
+    show_credential(invocation, created, created.token, "HETUFLOW_AGENT__TOKEN")
 
 
 @token_group.command("list")
 @limit_option
 @server_command
 def list_tokens(invocation: Invocation, limit: int) -> None:
-    """List tokens of agents, without the tokens themselves.
+    """List agent tokens, without the secrets.
 
     Example: hetuflow agent token list
     """
     with invocation.client() as client:
-        found = take(invocation, client.agent_tokens(page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.id for one in found])
+        tokens = take(invocation, client.agent_tokens(page_size=page_size(limit)), limit)
+    invocation.show(tokens, human=lambda: [_table(tokens)], brief=[token.id for token in tokens])
 
 
 @token_group.command("get")
 @click.argument("token_id", metavar="ID", type=click.UUID)
 @server_command
 def get_token(invocation: Invocation, token_id: object) -> None:
-    """Show one token, without the token itself.
+    """Show an agent token, without the secret.
 
     Example: hetuflow agent token get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        found = client.agent_token(str(token_id))
-    invocation.show(found, human=lambda: [_table([found])], brief=[found.id])
+        token = client.agent_token(str(token_id))
+    invocation.show(token, human=lambda: [_table([token])], brief=[token.id])
 
 
 @token_group.command("revoke")
@@ -87,14 +94,14 @@ def get_token(invocation: Invocation, token_id: object) -> None:
 @YES
 @server_command
 def revoke_token(invocation: Invocation, token_id: object) -> None:
-    """End a token, for good: its agents get nothing any more.
+    """Revoke an agent token permanently; its agents get no more work.
 
     Example: hetuflow agent token revoke 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
-    invocation.sure(f"Revoke the token {token_id} for good?")
+    invocation.confirm(f"Revoke the token {token_id} permanently?")
     with invocation.client() as client:
-        ended = client.revoke_agent_token(str(token_id))
-    invocation.show(ended, human=lambda: [_table([ended])], brief=[ended.id])
+        token = client.revoke_agent_token(str(token_id))
+    invocation.show(token, human=lambda: [_table([token])], brief=[token.id])
 
 
 def _table(tokens: Sequence[AgentToken]) -> Table:
@@ -110,15 +117,15 @@ def _table(tokens: Sequence[AgentToken]) -> Table:
     ]
     rows = [
         [
-            str(one.id),
-            one.prefix,
-            one.name,
-            ", ".join(one.namespaces),
-            one.agents,
-            one.state,
-            one.expires_at,
-            one.last_used_at,
+            str(token.id),
+            token.prefix,
+            token.name,
+            ", ".join(token.namespaces),
+            token.agents,
+            token.state,
+            token.expires_at,
+            token.last_used_at,
         ]
-        for one in tokens
+        for token in tokens
     ]
     return Table(columns, rows)

@@ -16,12 +16,13 @@ KINDS = [kind.value for kind in Kind if kind not in UNSUPPORTED_KINDS]
 @click.command("schema")
 @click.argument("kind", type=click.Choice(KINDS), required=False)
 def schema(kind: str | None) -> None:
-    """Print the JSON Schema of job files, or of documents of one kind; editors check and complete with it.
+    """Print the JSON Schema of job files, or of one kind of document.
 
-    In a YAML file, this line at the top tells editors where it is:
-    # yaml-language-server: $schema=job-file.schema.json
+    Editors use it for validation and completion. Add this line at the top of a YAML file:
+
+    `# yaml-language-server: $schema=job-file.schema.json`
 
     Example: hetuflow schema job
     """
-    found = file_schema() if kind is None else document_schema(Kind(kind))
-    click.echo(json.dumps(found, indent=2, ensure_ascii=False))
+    printed = file_schema() if kind is None else document_schema(Kind(kind))
+    click.echo(json.dumps(printed, indent=2, ensure_ascii=False))

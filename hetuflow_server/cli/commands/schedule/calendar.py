@@ -16,7 +16,10 @@ from hetuflow_server.cli.output.long_lists import all_namespaces_option, limit_o
 
 @click.group("calendar")
 def calendar_group() -> None:
-    """Days on which schedules fire, or do not; `hetuflow apply` makes and changes calendars."""
+    """List, show, edit and delete calendars.
+
+    Calendars are sets of days on which schedules fire or do not fire. Create them with `hetuflow apply`.
+    """
 
 
 @calendar_group.command("list")
@@ -30,49 +33,56 @@ def list_calendars(invocation: Invocation, all_namespaces: bool, limit: int) -> 
     """
     namespace = None if all_namespaces else invocation.namespace
     with invocation.client() as client:
-        found = take(invocation, client.calendars(namespace=namespace, page_size=page_size(limit)), limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.name for one in found])
+        calendars = take(invocation, client.calendars(namespace=namespace, page_size=page_size(limit)), limit)
+    invocation.show(
+        calendars, human=lambda: [_table(calendars)], brief=[calendar.name for calendar in calendars]
+    )
 
 
 @calendar_group.command("get")
 @click.argument("name")
 @server_command
 def get_calendar(invocation: Invocation, name: str) -> None:
-    """Show a calendar and what is in its file.
+    """Show a calendar and its definition.
 
     Example: hetuflow calendar get closed -o yaml
     """
     with invocation.client() as client:
-        found = client.calendar(invocation.namespace, name)
-    invocation.show(found, human=lambda: _details(found), brief=[found.name])
+        calendar = client.calendar(invocation.namespace, name)
+    invocation.show(calendar, human=lambda: _details(calendar), brief=[calendar.name])
 
 
 @calendar_group.command("days")
 @click.argument("name")
-@click.option("--year", type=click.IntRange(1971, 2500), metavar="YEAR", help="Instead of the present one.")
+@click.option(
+    "--year",
+    type=click.IntRange(1971, 2500),
+    metavar="YEAR",
+    help="Year to list; the current year if not given.",
+)
 @server_command
 def list_days(invocation: Invocation, name: str, year: int | None) -> None:
-    """List the days of a year that are the calendar's, and why.
+    """List the days of a calendar in a year, with the reason for each.
 
     Example: hetuflow calendar days closed --year 2026
     """
     with invocation.client() as client:
-        found = client.calendar_days(invocation.namespace, name, year)
-    invocation.show(found, human=lambda: [_days_table(found)], brief=[str(day.date) for day in found])
+        days = client.calendar_days(invocation.namespace, name, year)
+    invocation.show(days, human=lambda: [_days_table(days)], brief=[str(day.date) for day in days])
 
 
 @calendar_group.command("edit")
 @click.argument("name")
 @server_command
 def edit_calendar(invocation: Invocation, name: str) -> None:
-    """Change a calendar in your editor; schedules that use it follow at once.
+    """Edit a calendar in your editor; schedules use the change at once.
 
     Example: hetuflow calendar edit closed
     """
     with invocation.client() as client:
-        found = client.calendar(invocation.namespace, name)
-        changes = load("hetuflow_server.cli.editor:edited")(f"calendar {name}", found.spec)
-        changed = client.change_calendar(found.namespace, name, changes)
+        calendar = client.calendar(invocation.namespace, name)
+        changes = load("hetuflow_server.cli.editor:edit_document")(f"calendar {name}", calendar.spec)
+        changed = client.change_calendar(calendar.namespace, name, changes)
     invocation.show(changed, human=lambda: [f"Calendar {changed.namespace}/{name} is changed."], brief=[name])
 
 
@@ -81,14 +91,16 @@ def edit_calendar(invocation: Invocation, name: str) -> None:
 @YES
 @server_command
 def delete_calendar(invocation: Invocation, name: str) -> None:
-    """Delete a calendar that no schedule and no other calendar uses.
+    """Delete a calendar.
+
+    This is refused while a schedule or another calendar uses it.
 
     Example: hetuflow calendar delete closed
     """
-    invocation.sure(f"Delete the calendar {invocation.namespace}/{name}?")
+    invocation.confirm(f"Delete the calendar {invocation.namespace}/{name}?")
     with invocation.client() as client:
         client.delete_calendar(invocation.namespace, name)
-    invocation.tell_deleted("Calendar", f"{invocation.namespace}/{name}")
+    invocation.show_deleted("Calendar", f"{invocation.namespace}/{name}")
 
 
 def _table(calendars: Sequence[Calendar]) -> Table:
@@ -98,7 +110,13 @@ def _table(calendars: Sequence[Calendar]) -> Table:
         Column("VERSION", Kind.NUMBER),
         Column("UPDATED", Kind.TIME),
     ]
-    return Table(columns, [[one.namespace, one.name, one.version, one.updated_at] for one in calendars])
+    return Table(
+        columns,
+        [
+            [calendar.namespace, calendar.name, calendar.version, calendar.updated_at]
+            for calendar in calendars
+        ],
+    )
 
 
 def _days_table(days: Sequence[CalendarDay]) -> Table:

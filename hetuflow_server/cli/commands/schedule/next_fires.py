@@ -1,4 +1,4 @@
-"""`hetuflow job next` and `hetuflow schedule next`: what comes, and why some of it does not."""
+"""`hetuflow job next` and `hetuflow schedule next`: upcoming fires, with the reason of skipped ones."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _bounds(command: C) -> C:
         type=click.IntRange(1, 1000),
         default=10,
         metavar="N",
-        help="How many fires; 10 if not given.",
+        help="Number of fires; 10 if not given.",
     )
     after = click.option(
         "--after",
         metavar="INSTANT",
-        help="Only what comes after it, such as 2026-03-28T12:00:00Z; now if not given.",
+        help="Only fires after this time, such as 2026-03-28T12:00:00Z; now if not given.",
     )
     return count(after(command))
 
@@ -37,9 +37,9 @@ def _bounds(command: C) -> C:
 @_bounds
 @server_command
 def job_next(invocation: Invocation, name: str, count: int, after: str | None) -> None:
-    """Show the coming fires of all schedules of a job.
+    """Show the upcoming fires of all schedules of a job.
 
-    Those that are skipped are shown with the reason.
+    Skipped fires are shown with the reason.
 
     Example: hetuflow job next nightly-report --count 5
     """
@@ -51,11 +51,19 @@ def job_next(invocation: Invocation, name: str, count: int, after: str | None) -
 
 @click.command("next")
 @click.argument("which", metavar="[JOB/NAME]", required=False)
-@click.option("--cron", metavar="EXPRESSION", help="Try out an expression; no server is needed.")
-@click.option("--every", metavar="DURATION", help="Try out an interval; no server is needed.")
-@click.option("--timezone", metavar="NAME", help="Of --cron; UTC if not given.")
-@click.option("--gap", type=click.Choice(["shift", "skip"]), help="Of --cron, when clocks go forward.")
-@click.option("--fold", type=click.Choice(["first", "last", "both"]), help="Of --cron, when clocks go back.")
+@click.option("--cron", metavar="EXPRESSION", help="Try a cron expression; no server is needed.")
+@click.option("--every", metavar="DURATION", help="Try an interval; no server is needed.")
+@click.option("--timezone", metavar="NAME", help="Time zone of --cron; UTC if not given.")
+@click.option(
+    "--gap",
+    type=click.Choice(["shift", "skip"]),
+    help="How --cron treats times that daylight saving time skips.",
+)
+@click.option(
+    "--fold",
+    type=click.Choice(["first", "last", "both"]),
+    help="How --cron treats times that daylight saving time repeats.",
+)
 @_bounds
 @server_command
 def schedule_next(
@@ -70,39 +78,39 @@ def schedule_next(
     count: int,
     after: str | None,
 ) -> None:
-    """Show the coming fires of a schedule, or of an expression that is only tried out.
+    """Show the upcoming fires of a schedule, or of an expression.
 
-    Those that are skipped are shown with the reason.
+    Skipped fires are shown with the reason.
 
     Example: hetuflow schedule next --cron "0 2 * * *" --timezone Europe/Berlin
     """
     start = _instant(after)
     if which is not None:
         if any(given is not None for given in (cron, every, timezone, gap, fold)):
-            raise click.UsageError("Name a schedule, or try one out with --cron or --every: not both.")
+            raise click.UsageError("Give a schedule, or --cron or --every, not both.")
         job_name, slash, name = which.partition("/")
         if not slash:
-            raise click.UsageError("Name the schedule as JOB/NAME, such as nightly-report/nightly.")
+            raise click.UsageError("Give the schedule as JOB/NAME, such as nightly-report/nightly.")
         with invocation.client() as client:
             schedule = client.schedule(invocation.namespace, job_name, name)
             fires = client.coming_fires(schedule.id, count=count, after=start)
         if schedule.kind == "daemon":
-            meaning: str = load("hetuflow_server.cli.schedule_trial:daemon_in_words")(schedule.spec)
-            invocation.show([], human=lambda: [f"{which} has no fires: it {meaning}."], brief=[])
+            meaning: str = load("hetuflow_server.cli.schedule_trial:daemon_text")(schedule.spec)
+            invocation.show([], human=lambda: [f"{which} has no fire times: it {meaning}."], brief=[])
             return
         if schedule.kind == "event":
-            when: str = load("hetuflow_server.cli.schedule_trial:event_in_words")(schedule.spec)
-            invocation.show([], human=lambda: [f"{which} has no times: it fires {when}."], brief=[])
+            when: str = load("hetuflow_server.cli.schedule_trial:event_text")(schedule.spec)
+            invocation.show([], human=lambda: [f"{which} has no fire times: it fires {when}."], brief=[])
             return
         _show(invocation, fires)
         return
     if cron is None and every is None:
-        raise click.UsageError("Name a schedule as JOB/NAME, or try one out with --cron or --every.")
+        raise click.UsageError("Give a schedule as JOB/NAME, or --cron or --every.")
     document = {"cron": cron, "every": every, "timezone": timezone, "dst": _dst(gap, fold)}
-    tried: list[ComingFire] = load("hetuflow_server.cli.schedule_trial:tried_out")(
+    trial: list[ComingFire] = load("hetuflow_server.cli.schedule_trial:trial_fires")(
         document, start or invocation.clock.now(), count
     )
-    _show(invocation, tried)
+    _show(invocation, trial)
 
 
 def _dst(gap: str | None, fold: str | None) -> dict[str, str] | None:
@@ -117,7 +125,9 @@ def _instant(text: str | None) -> datetime | None:
     except ValueError:
         at = None
     if at is None or at.tzinfo is None:
-        raise click.BadParameter(f"{text!r} is no instant: write one such as 2026-03-28T12:00:00Z.")
+        raise click.BadParameter(
+            f"{text!r} is not a time with a zone: write one such as 2026-03-28T12:00:00Z."
+        )
     return at
 
 
@@ -125,23 +135,25 @@ def _show(invocation: Invocation, fires: Sequence[ComingFire]) -> None:
     invocation.show(
         list(fires),
         human=lambda: [_table(fires)],
-        brief=[_utc(one.fire_at) for one in fires if one.skipped is None],
+        brief=[_utc(fire.fire_at) for fire in fires if fire.skipped is None],
     )
 
 
 def _table(fires: Sequence[ComingFire]) -> Table:
-    several = len({one.schedule for one in fires}) > 1
+    several = len({fire.schedule for fire in fires}) > 1
     columns = [Column("SCHEDULE")] if several else []
     columns += [Column("LOCAL", Kind.ID), Column("UTC", Kind.ID), Column("SKIPPED")]
-    rows = [[*([one.schedule] if several else []), one.local, _utc(one.fire_at), _why(one)] for one in fires]
+    rows = [
+        [*([fire.schedule] if several else []), fire.local, _utc(fire.fire_at), _why(fire)] for fire in fires
+    ]
     return Table(columns, rows)
 
 
-def _why(one: ComingFire) -> str:
-    if one.skipped is None:
+def _why(fire: ComingFire) -> str:
+    if fire.skipped is None:
         return ""
-    more = f" ({one.times} fires, until {_utc(one.last_fire_at)})" if one.times > 1 else ""
-    return f"{one.skipped}{more}"
+    more = f" ({fire.times} fires, until {_utc(fire.last_fire_at)})" if fire.times > 1 else ""
+    return f"{fire.skipped}{more}"
 
 
 def _utc(at: datetime) -> str:

@@ -17,7 +17,7 @@ from hetuflow_server.cli.invocation import Invocation, server_command
 from hetuflow_server.cli.lazy_loading import load
 from hetuflow_server.cli.name_suggestions import named_job
 from hetuflow_server.cli.options.new_job import schedule_document, timing_options
-from hetuflow_server.cli.options.selection import all_option, do_to_many, dry_run_option, named_or_chosen
+from hetuflow_server.cli.options.selection import all_option, dry_run_option, require_selection, run_bulk
 from hetuflow_server.cli.options.shared import YES
 from hetuflow_server.cli.output.layout import Block, Column, Kind, Sheet, Table
 from hetuflow_server.cli.output.long_lists import all_namespaces_option, limit_option, page_size, take
@@ -27,17 +27,17 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 @click.group("schedule", commands=[schedule_next])
 def schedule_group() -> None:
-    """When jobs run: list, make, change, pause and resume schedules, and see what comes."""
+    """List, create, edit, enable, disable and delete schedules; show upcoming fires."""
 
 
-# The same command, for who thinks of the schedule first.
+# An alias of `hetuflow backfill create`.
 schedule_group.add_command(backfill_schedule, "backfill")
 
 
 @schedule_group.command("list")
-@click.option("--job", metavar="NAME", help="Only those of this job.")
+@click.option("--job", metavar="NAME", help="Only schedules of this job.")
 @click.option("--kind", type=click.Choice([kind.value for kind in ScheduleKind]), help="Only this kind.")
-@click.option("--enabled/--disabled", default=None, help="Only those that fire, or that do not.")
+@click.option("--enabled/--disabled", default=None, help="Only enabled or only disabled schedules.")
 @limit_option
 @all_namespaces_option
 @server_command
@@ -59,21 +59,25 @@ def list_schedules(
         schedules = client.schedules(
             namespace=namespace, job=job, kind=kind, enabled=enabled, page_size=page_size(limit)
         )
-        found = take(invocation, schedules, limit)
-    invocation.show(found, human=lambda: [_table(found)], brief=[f"{one.job}/{one.name}" for one in found])
+        listed = take(invocation, schedules, limit)
+    invocation.show(
+        listed,
+        human=lambda: [_table(listed)],
+        brief=[f"{schedule.job}/{schedule.name}" for schedule in listed],
+    )
 
 
 @schedule_group.command("get")
 @which_argument
 @server_command
 def get_schedule(invocation: Invocation, which: str) -> None:
-    """Show a schedule and what is in its file.
+    """Show a schedule and its definition.
 
     Example: hetuflow schedule get nightly-report/nightly -o yaml
     """
     with invocation.client() as client:
-        found = find_schedule(invocation, client, which)
-    invocation.show(found, human=lambda: _details(found), brief=[found.id])
+        schedule = find_schedule(invocation, client, which)
+    invocation.show(schedule, human=lambda: _details(schedule), brief=[schedule.id])
 
 
 @schedule_group.command("create")
@@ -81,46 +85,48 @@ def get_schedule(invocation: Invocation, which: str) -> None:
 @timing_options
 @server_command
 def create_schedule(invocation: Invocation, /, which: str, **timing: str | None) -> None:
-    """Give a job another schedule.
+    """Add a schedule to a job.
 
-    JOB/NAME says which job and what the schedule is called. What else a schedule can say is in job files.
+    NAME is the name of the new schedule. Job files offer more options.
 
     Example: hetuflow schedule create nightly-report/mornings --cron "0 6 * * MON-FRI" --timezone Asia/Tokyo
     """
     job_name, _, name = which.partition("/")
     if not name:
-        raise click.BadParameter("write the job and the schedule, as in nightly-report/nightly.")
+        raise click.BadParameter("write JOB/NAME, such as nightly-report/nightly.")
     spec = schedule_document(name, timing)
     if spec is None:
-        raise click.UsageError("Say when: --cron, --every, --at or --event.")
+        raise click.UsageError("Give --cron, --every, --at or --event.")
     with invocation.client() as client:
-        made = client.add_schedule(named_job(invocation, client, job_name).id, spec)
-    _tell(invocation, made, "is created")
+        schedule = client.add_schedule(named_job(invocation, client, job_name).id, spec)
+    _show_change(invocation, schedule, "is created")
 
 
 @schedule_group.command("edit")
 @which_argument
 @server_command
 def edit_schedule(invocation: Invocation, which: str) -> None:
-    """Change a schedule in your editor.
+    """Edit a schedule in your editor.
 
-    $VISUAL or $EDITOR says which one. What is saved takes effect at once.
+    The editor is taken from $VISUAL or $EDITOR. Saved changes take effect at once.
 
     Example: hetuflow schedule edit nightly-report/nightly
     """
     with invocation.client() as client:
-        found = find_schedule(invocation, client, which)
-        changes = load("hetuflow_server.cli.editor:edited")(f"schedule {which}", found.spec)
-        changed = client.change_schedule(found.id, changes)
-    _tell(invocation, changed, "is changed")
+        schedule = find_schedule(invocation, client, which)
+        changes = load("hetuflow_server.cli.editor:edit_document")(f"schedule {which}", schedule.spec)
+        changed = client.change_schedule(schedule.id, changes)
+    _show_change(invocation, changed, "is changed")
 
 
 def _switch_options(command: F) -> F:
     options: list[Callable[[Any], Any]] = [
         click.argument("which", metavar="[JOB/NAME]...", nargs=-1),
-        click.option("--job", metavar="NAME", help="All of this job."),
+        click.option("--job", metavar="NAME", help="All schedules of this job."),
         click.option(
-            "--kind", type=click.Choice([kind.value for kind in ScheduleKind]), help="All of this kind."
+            "--kind",
+            type=click.Choice([kind.value for kind in ScheduleKind]),
+            help="All schedules of this kind.",
         ),
         all_option,
         dry_run_option,
@@ -135,9 +141,9 @@ def _switch_options(command: F) -> F:
 @_switch_options
 @server_command
 def enable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
-    """Resume schedules from now on.
+    """Enable schedules from now on.
 
-    What they did not fire while they were disabled is not made up for; `backfill` does that.
+    Fires missed while a schedule was disabled are not run; use `hetuflow backfill create` for them.
 
     Example: hetuflow schedule enable nightly-report/nightly
     """
@@ -148,9 +154,9 @@ def enable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
 @_switch_options
 @server_command
 def disable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
-    """Let schedules fire no more.
+    """Disable schedules: they do not fire.
 
-    What they have fired goes on; a daemon stops.
+    Existing tasks continue; daemons stop.
 
     Example: hetuflow schedule disable --job nightly-report --dry-run
     """
@@ -164,15 +170,15 @@ def disable_schedule(invocation: Invocation, /, **chosen: Any) -> int:
 def delete_schedule(invocation: Invocation, which: str) -> None:
     """Delete a schedule.
 
-    Applying a file that still has it makes it again.
+    Applying a file that still contains it creates it again.
 
     Example: hetuflow schedule delete nightly-report/nightly
     """
     with invocation.client() as client:
-        found = find_schedule(invocation, client, which)
-        invocation.sure(f"Delete the schedule {found.namespace}/{found.job}/{found.name}?")
-        client.delete_schedule(found.id)
-    invocation.tell_deleted("Schedule", f"{found.namespace}/{found.job}/{found.name}")
+        schedule = find_schedule(invocation, client, which)
+        invocation.confirm(f"Delete the schedule {schedule.namespace}/{schedule.job}/{schedule.name}?")
+        client.delete_schedule(schedule.id)
+    invocation.show_deleted("Schedule", f"{schedule.namespace}/{schedule.job}/{schedule.name}")
 
 
 def _switch(
@@ -185,29 +191,29 @@ def _switch(
     dry_run: bool,
     enabled: bool,
 ) -> int:
-    named_or_chosen(which, chosen=bool(job or kind), everything=everything, what="schedules")
+    require_selection(which, chosen=bool(job or kind), everything=everything, what="schedules")
     verb = "enabled" if enabled else "disabled"
     with invocation.client() as client:
         if not which:
-            act = partial(
+            bulk_call = partial(
                 client.switch_schedules, enabled=enabled, namespace=invocation.namespace, job=job, kind=kind
             )
-            return do_to_many(invocation, act, verb=verb, what="schedules", dry_run=dry_run)
+            return run_bulk(invocation, bulk_call, verb=verb, what="schedules", dry_run=dry_run)
         if dry_run:
-            raise click.UsageError("--dry-run is for schedules that are chosen by options.")
+            raise click.UsageError("--dry-run requires that schedules are selected by options, not by name.")
         switch = client.enable_schedule if enabled else client.disable_schedule
-        found = [switch(find_schedule(invocation, client, one).id) for one in which]
+        schedules = [switch(find_schedule(invocation, client, name).id) for name in which]
     lines = [
-        f"Schedule {one.namespace}/{one.job}/{one.name} is {verb}"
-        f"{', but its job is disabled' if enabled and not one.job_enabled else ''}."
-        for one in found
+        f"Schedule {schedule.namespace}/{schedule.job}/{schedule.name} is {verb}"
+        f"{', but its job is disabled' if enabled and not schedule.job_enabled else ''}."
+        for schedule in schedules
     ]
-    shown = found[0] if len(found) == 1 else found
-    invocation.show(shown, human=lambda: ["\n".join(lines)], brief=[one.id for one in found])
+    shown = schedules[0] if len(schedules) == 1 else schedules
+    invocation.show(shown, human=lambda: ["\n".join(lines)], brief=[schedule.id for schedule in schedules])
     return ExitCode.OK
 
 
-def _tell(invocation: Invocation, schedule: Schedule, state: str) -> None:
+def _show_change(invocation: Invocation, schedule: Schedule, state: str) -> None:
     sentence = f"Schedule {schedule.namespace}/{schedule.job}/{schedule.name} {state}."
     invocation.show(schedule, human=lambda: [sentence], brief=[schedule.id])
 
@@ -234,15 +240,15 @@ def _table(schedules: Sequence[Schedule]) -> Table:
         columns,
         [
             [
-                one.namespace,
-                one.job,
-                one.name,
-                _when(one),
-                _enabled(one),
-                one.next_fire_at,
-                one.fired_count,
+                schedule.namespace,
+                schedule.job,
+                schedule.name,
+                _when(schedule),
+                _enabled(schedule),
+                schedule.next_fire_at,
+                schedule.fired_count,
             ]
-            for one in schedules
+            for schedule in schedules
         ],
     )
 

@@ -17,25 +17,28 @@ from hetuflow_server.cli.output.layout import Cell, Column, Kind, Table
 
 @click.group("artifacts")
 def artifacts_group() -> None:
-    """Files that tasks have left behind."""
+    """List and download the artifacts of tasks."""
 
 
 @artifacts_group.command("list")
 @click.argument("task_id", metavar="ID", type=click.UUID)
 @server_command
 def list_artifacts(invocation: Invocation, task_id: UUID) -> None:
-    """List the files of a task's newest attempt, or of one instance.
+    """List the artifacts of a task's newest attempt, or of an instance.
 
     Example: hetuflow task artifacts list 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
         instance_id = newest_instance(client, task_id)
-        found = [] if instance_id is None else client.artifacts(instance_id)
+        artifacts = [] if instance_id is None else client.artifacts(instance_id)
     columns = [Column("PATH"), Column("SIZE"), Column("SHA256"), Column("CREATED", Kind.TIME)]
     rows: list[list[Cell]] = [
-        [one.path, format_size(one.size), one.sha256[:12], one.created_at] for one in found
+        [artifact.path, format_size(artifact.size), artifact.sha256[:12], artifact.created_at]
+        for artifact in artifacts
     ]
-    invocation.show(found, human=lambda: [Table(columns, rows)], brief=[one.path for one in found])
+    invocation.show(
+        artifacts, human=lambda: [Table(columns, rows)], brief=[artifact.path for artifact in artifacts]
+    )
 
 
 @artifacts_group.command("get")
@@ -47,18 +50,18 @@ def list_artifacts(invocation: Invocation, task_id: UUID) -> None:
     "target",
     metavar="FILE",
     type=click.Path(path_type=Path),
-    help="Where to; - prints it.",
+    help="Target file; - writes to standard output.",
 )
 @server_command
 def get_artifact(invocation: Invocation, task_id: UUID, path: str, target: Path | None) -> None:
-    """Fetch one of them, into a file of its name unless -O says otherwise.
+    """Download an artifact into a file of the same name, or to -O FILE.
 
     Example: hetuflow task artifacts get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f report.csv
     """
     with invocation.client() as client:
         instance_id = newest_instance(client, task_id)
         if instance_id is None:
-            raise NotFound(f"Task {task_id} has not been tried yet, so it has left nothing behind.")
+            raise NotFound(f"Task {task_id} has no attempts yet, so it has no artifacts.")
         chunks = client.artifact_chunks(instance_id, path)
         if target == Path("-"):
             for chunk in chunks:
@@ -66,7 +69,7 @@ def get_artifact(invocation: Invocation, task_id: UUID, path: str, target: Path 
             sys.stdout.buffer.flush()
             return
         file = target or Path(Path(path).name)
-        # Asked for first: what is not there must not leave an empty file.
+        # Request the first chunk before opening the file: a missing artifact must not leave an empty file.
         first = next(chunks, b"")
         with file.open("wb") as out:
             out.write(first)

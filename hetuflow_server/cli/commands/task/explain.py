@@ -15,69 +15,71 @@ from hetuflow_server.cli.output.layout import Block, Cell, Column, Kind, Sheet, 
 @click.argument("task_id", metavar="ID", type=click.UUID)
 @server_command
 def explain(invocation: Invocation, task_id: UUID) -> None:
-    """Say why a task is where it is, and what would let it go on.
+    """Explain why a task has its status and does not run yet.
 
-    Every condition is asked of the code that decides about it: limits, keys, overlap, the queue, and of each
-    agent the first thing that rules it out.
+    Shows limits, concurrency keys, overlap, the position in the queue, and for each agent the first reason
+    why it cannot run the task.
 
     Example: hetuflow task explain 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        said = client.explain(task_id)
-    invocation.show(said, human=lambda: blocks(said), brief=[said.code])
+        explanation = client.explain(task_id)
+    invocation.show(explanation, human=lambda: blocks(explanation), brief=[explanation.code])
 
 
-def blocks(said: Explanation) -> list[Block]:
-    shown: list[Block] = [_head(said), said.summary]
-    if further := [told for one in said.obstacles if (told := _told(one, said.summary))]:
+def blocks(explanation: Explanation) -> list[Block]:
+    shown: list[Block] = [_head(explanation), explanation.summary]
+    if further := [
+        text for obstacle in explanation.obstacles if (text := _obstacle_text(obstacle, explanation.summary))
+    ]:
         shown.append("\n".join(further))
-    if said.nodes:
-        shown.append(_nodes(said))
-    if said.agents is not None:
-        shown += _agents(said.agents)
+    if explanation.nodes:
+        shown.append(_nodes(explanation))
+    if explanation.agents is not None:
+        shown += _agents(explanation.agents)
     return shown
 
 
-def _head(said: Explanation) -> Sheet:
+def _head(explanation: Explanation) -> Sheet:
     entries: list[tuple[str, Cell]] = [
-        ("task", str(said.task_id)),
-        ("job", f"{said.namespace}/{said.job}"),
-        ("status", said.status),
-        ("reason", said.reason),
-        ("due", said.due_at),
-        ("deadline", said.deadline_at),
-        ("queue", _place(said)),
-        *_claim(said),
-        *_last_end(said),
-        ("retry", None if said.retry is None else said.retry.message),
+        ("task", str(explanation.task_id)),
+        ("job", f"{explanation.namespace}/{explanation.job}"),
+        ("status", explanation.status),
+        ("reason", explanation.reason),
+        ("due", explanation.due_at),
+        ("deadline", explanation.deadline_at),
+        ("queue", _place(explanation)),
+        *_claim(explanation),
+        *_last_end(explanation),
+        ("retry", None if explanation.retry is None else explanation.retry.message),
     ]
     return Sheet([(name, cell) for name, cell in entries if cell is not None])
 
 
-def _place(said: Explanation) -> str | None:
-    if said.place is None:
+def _place(explanation: Explanation) -> str | None:
+    if explanation.place is None:
         return None
-    more = " or more" if said.place.capped else ""
-    return f"{said.place.higher} of higher priority, {said.place.earlier} earlier{more}"
+    more = " or more" if explanation.place.capped else ""
+    return f"{explanation.place.higher} of higher priority, {explanation.place.earlier} earlier{more}"
 
 
-def _claim(said: Explanation) -> list[tuple[str, Cell]]:
-    claim = said.claim
+def _claim(explanation: Explanation) -> list[tuple[str, Cell]]:
+    claim = explanation.claim
     if claim is None:
         return []
-    said_of = claim.progress or {}
+    progress = claim.progress or {}
     return [
         ("agent", claim.agent),
         ("started", claim.started_at),
         ("reserved until", claim.reserved_until),
         ("lease until", claim.lease_until),
-        ("agent heard of", claim.agent_last_seen_at),
-        ("progress", f"{said_of.get('percent', 0):g}% {said_of.get('message', '')}" if said_of else None),
+        ("agent last seen", claim.agent_last_seen_at),
+        ("progress", f"{progress.get('percent', 0):g}% {progress.get('message', '')}" if progress else None),
     ]
 
 
-def _last_end(said: Explanation) -> list[tuple[str, Cell]]:
-    end = said.last_end
+def _last_end(explanation: Explanation) -> list[tuple[str, Cell]]:
+    end = explanation.last_end
     if end is None:
         return []
     facts = [
@@ -87,36 +89,43 @@ def _last_end(said: Explanation) -> list[tuple[str, Cell]]:
         end.reason,
         end.message,
     ]
-    told = ", ".join(fact for fact in facts if fact)
-    return [("last attempt", f"number {end.attempt} on {end.agent or 'no agent'}: {told}")]
+    text = ", ".join(fact for fact in facts if fact)
+    return [("last attempt", f"number {end.attempt} on {end.agent or 'no agent'}: {text}")]
 
 
-def _told(one: Obstacle, summary: str) -> str:
-    lines = [] if one.message == summary else [one.message]
-    if one.tasks:
-        lines.append(f"  held by: {', '.join(map(str, one.tasks))}")
-    if one.remedy:
-        lines.append(f"  what helps: {one.remedy}")
+def _obstacle_text(obstacle: Obstacle, summary: str) -> str:
+    lines = [] if obstacle.message == summary else [obstacle.message]
+    if obstacle.tasks:
+        lines.append(f"  held by: {', '.join(map(str, obstacle.tasks))}")
+    if obstacle.remedy:
+        lines.append(f"  to fix: {obstacle.remedy}")
     return "\n".join(lines)
 
 
-def _nodes(said: Explanation) -> Table:
-    columns = [Column("NODE"), Column("WAITS"), Column("UNTIL", Kind.TIME), Column("ENDED"), Column("WHAT")]
+def _nodes(explanation: Explanation) -> Table:
+    columns = [
+        Column("NODE"),
+        Column("WAITS FOR"),
+        Column("UNTIL", Kind.TIME),
+        Column("ENDED"),
+        Column("DETAIL"),
+    ]
     rows: list[list[Cell]] = [
-        [one.node, one.reason, one.wake_at, f"{one.ended}/{one.total}", one.message] for one in said.nodes
+        [node.node, node.reason, node.wake_at, f"{node.ended}/{node.total}", node.message]
+        for node in explanation.nodes
     ]
     return Table(columns, rows)
 
 
 def _agents(agents: AgentsLooked) -> list[Block]:
-    elsewhere = f"; {agents.elsewhere} others serve other namespaces" if agents.elsewhere else ""
-    total = f"{agents.serving} agents serve the namespace, {agents.able} could take it now{elsewhere}."
+    elsewhere = f"; {agents.elsewhere} other agents serve other namespaces" if agents.elsewhere else ""
+    total = f"{agents.serving} agents serve the namespace, {agents.able} could run the task now{elsewhere}."
     if not agents.serving:
         return [total]
-    columns = [Column("AGENT"), Column("REFUSED FOR", Kind.STATUS), Column("BECAUSE IT")]
-    rows: list[list[Cell]] = [[one.agent, one.code, one.message] for one in agents.sample]
+    columns = [Column("AGENT"), Column("CODE", Kind.STATUS), Column("REASON")]
+    rows: list[list[Cell]] = [[agent.agent, agent.code, agent.message] for agent in agents.sample]
     shown: list[Block] = [total, Table(columns, rows)]
     if agents.serving > len(agents.sample):
-        counts = [f"{one.agents} for {one.code}" for one in agents.refusals]
-        shown.append(f"Only some are shown. In all: {', '.join(counts) or 'none refused'}.")
+        counts = [f"{refusal.code} {refusal.agents}" for refusal in agents.refusals]
+        shown.append(f"Not all agents are shown. Reasons in total: {', '.join(counts) or 'none'}.")
     return shown

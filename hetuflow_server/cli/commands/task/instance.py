@@ -1,4 +1,4 @@
-"""`hetuflow instance list | get | logs | terminate`: single attempts."""
+"""`hetuflow instance list | get | logs | terminate`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,26 @@ _id_argument = click.argument("instance_id", metavar="ID", type=click.UUID)
 
 @click.group("instance", commands={"logs": logs})
 def instance_group() -> None:
-    """Single attempts at tasks: what runs where, and what became of it."""
+    """List, show and end task instances, the attempts at tasks."""
 
 
 @instance_group.command("list")
 @click.option(
-    "--status", type=click.Choice([status.value for status in InstanceStatus]), help="Only those that are."
+    "--status",
+    type=click.Choice([status.value for status in InstanceStatus]),
+    help="Only instances with this status.",
 )
-@click.option("--job", metavar="NAME", help="Only those of this job.")
-@click.option("--agent", metavar="NAME", help="Only those of this agent.")
-@click.option("--since", metavar="TIME", help="Only newer ones: 2h, 3d or 2026-07-01T00:00:00Z.")
-@click.option("-l", "--label", "labels", multiple=True, metavar="NAME=VALUE", help="Of the job. Repeatable.")
+@click.option("--job", metavar="NAME", help="Only instances of this job.")
+@click.option("--agent", metavar="NAME", help="Only instances of this agent.")
+@click.option("--since", metavar="TIME", help="Only instances since then: 2h, 3d or 2026-07-01T00:00:00Z.")
+@click.option(
+    "-l",
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Only jobs with this label. Repeatable.",
+)
 @limit_option
 @all_namespaces_option
 @server_command
@@ -49,12 +58,12 @@ def list_instances(
     all_namespaces: bool,
     limit: int,
 ) -> None:
-    """List attempts of the newest tasks first.
+    """List instances, newest tasks first.
 
     Example: hetuflow instance list --agent worker-1 --status running
     """
     with invocation.client() as client:
-        found = take(
+        instances = take(
             invocation,
             client.task_instances(
                 namespace=None if all_namespaces else invocation.namespace,
@@ -67,20 +76,22 @@ def list_instances(
             ),
             limit,
         )
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.id for one in found])
+    invocation.show(
+        instances, human=lambda: [_table(instances)], brief=[instance.id for instance in instances]
+    )
 
 
 @instance_group.command("get")
 @_id_argument
 @server_command
 def get_instance(invocation: Invocation, instance_id: UUID) -> None:
-    """Show one attempt.
+    """Show an instance.
 
     Example: hetuflow instance get 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
     with invocation.client() as client:
-        found = client.task_instance(instance_id)
-    invocation.show(found, human=lambda: _details(found), brief=[found.id])
+        instance = client.task_instance(instance_id)
+    invocation.show(instance, human=lambda: _details(instance), brief=[instance.id])
 
 
 @instance_group.command("terminate")
@@ -88,16 +99,16 @@ def get_instance(invocation: Invocation, instance_id: UUID) -> None:
 @YES
 @server_command
 def terminate(invocation: Invocation, instance_id: UUID) -> None:
-    """End one attempt, which has then failed; its task is tried again if its job says so.
+    """End an instance as failed.
 
-    `hetuflow task cancel` ends the whole task.
+    The task is retried if its job allows it. To end the whole task, use `hetuflow task cancel`.
 
     Example: hetuflow instance terminate 01890f3e-7b3c-7cc0-98c4-dc0c0c07398f
     """
-    invocation.sure(f"End the attempt {instance_id}?")
+    invocation.confirm(f"End the instance {instance_id}?")
     with invocation.client() as client:
-        found = client.terminate(instance_id)
-    invocation.show(found, human=lambda: [f"Attempt {found.id} is told to end."], brief=[found.id])
+        instance = client.terminate(instance_id)
+    invocation.show(instance, human=lambda: [f"Instance {instance.id} is being ended."], brief=[instance.id])
 
 
 def _table(instances: Sequence[ListedInstance]) -> Table:
@@ -114,40 +125,40 @@ def _table(instances: Sequence[ListedInstance]) -> Table:
     ]
     rows: list[list[Cell]] = [
         [
-            str(one.id),
-            one.namespace,
-            one.job,
-            one.attempt,
-            one.status,
-            one.agent,
-            one.exit_code,
-            one.started_at,
-            one.finished_at,
+            str(instance.id),
+            instance.namespace,
+            instance.job,
+            instance.attempt,
+            instance.status,
+            instance.agent,
+            instance.exit_code,
+            instance.started_at,
+            instance.finished_at,
         ]
-        for one in instances
+        for instance in instances
     ]
     return Table(columns, rows)
 
 
-def _details(one: TaskInstance) -> list[Block]:
+def _details(instance: TaskInstance) -> list[Block]:
     entries: list[tuple[str, Cell]] = [
-        ("id", str(one.id)),
-        ("task", str(one.task_id)),
-        ("attempt", one.attempt),
-        ("status", one.status),
-        ("held", one.held_reason),
-        ("agent", one.agent or one.target_agent),
-        ("priority", one.priority),
-        ("exit code", one.exit_code),
-        ("signal", one.signal),
-        ("reason", one.reason),
-        ("message", one.message),
-        ("output", _line(one.output)),
-        ("usage", _line(one.usage)),
-        ("due", one.due_at),
-        ("reserved", one.reserved_at),
-        ("started", one.started_at),
-        ("finished", one.finished_at),
+        ("id", str(instance.id)),
+        ("task", str(instance.task_id)),
+        ("attempt", instance.attempt),
+        ("status", instance.status),
+        ("held", instance.held_reason),
+        ("agent", instance.agent or instance.target_agent),
+        ("priority", instance.priority),
+        ("exit code", instance.exit_code),
+        ("signal", instance.signal),
+        ("reason", instance.reason),
+        ("message", instance.message),
+        ("output", _line(instance.output)),
+        ("usage", _line(instance.usage)),
+        ("due", instance.due_at),
+        ("reserved", instance.reserved_at),
+        ("started", instance.started_at),
+        ("finished", instance.finished_at),
     ]
     return [Sheet([(name, cell) for name, cell in entries if cell is not None])]
 

@@ -22,8 +22,8 @@ STREAMS: Final = ("stdout", "stderr")
 
 
 @dataclass(frozen=True, slots=True)
-class LogWish:
-    """What was asked for on the command line."""
+class LogOptions:
+    """The options of `task logs`."""
 
     stream: str | None
     follow: bool
@@ -32,21 +32,23 @@ class LogWish:
     grep: str | None
 
 
-def show_logs(invocation: Invocation, client: Hetuflow, named: UUID, wanted: LogWish) -> int:
-    if wanted.follow and wanted.grep is not None:
-        raise click.UsageError("-f shows every line: leave out --grep, or pipe it into grep.")
-    if wanted.tail is not None and (wanted.since, wanted.grep) != (None, None):
-        raise click.UsageError("--tail excludes --since and --grep: use one of them.")
-    if wanted.follow:
-        return _follow(invocation, client, named, wanted)
-    instance_id = newest_instance(client, named)
+def show_logs(
+    invocation: Invocation, client: Hetuflow, task_or_instance_id: UUID, options: LogOptions
+) -> int:
+    if options.follow and options.grep is not None:
+        raise click.UsageError("--grep does not work with -f: leave it out, or pipe the output into grep.")
+    if options.tail is not None and (options.since, options.grep) != (None, None):
+        raise click.UsageError("--tail cannot be combined with --since or --grep.")
+    if options.follow:
+        return _follow(invocation, client, task_or_instance_id, options)
+    instance_id = newest_instance(client, task_or_instance_id)
     if instance_id is None:
-        invocation.note(f"Task {named} has not been tried yet, so there is no log; -f waits for it.")
+        invocation.note(f"Task {task_or_instance_id} has no attempts yet, so it has no log; -f waits for it.")
         return ExitCode.OK
-    # Byte for byte: a log need not be text.
+    # Write bytes: a log is not always text.
     output = sys.stdout.buffer
     chunks = client.log_chunks(
-        instance_id, wanted.stream, tail=wanted.tail, since=wanted.since, search=wanted.grep
+        instance_id, options.stream, tail=options.tail, since=options.since, search=options.grep
     )
     for chunk in chunks:
         output.write(chunk)
@@ -54,34 +56,36 @@ def show_logs(invocation: Invocation, client: Hetuflow, named: UUID, wanted: Log
     return ExitCode.OK
 
 
-def newest_instance(client: Hetuflow, named: UUID) -> UUID | None:
-    """The newest instance of the task of this id; else it is the id of an instance."""
+def newest_instance(client: Hetuflow, task_or_instance_id: UUID) -> UUID | None:
+    """Return the newest instance of a task; an id that is not a task's is taken for an instance id."""
     try:
-        instances = client.task(named).instances
+        instances = client.task(task_or_instance_id).instances
     except NotFound:
-        return named
+        return task_or_instance_id
     return instances[-1].id if instances else None
 
 
-def _follow(invocation: Invocation, client: Hetuflow, named: UUID, wanted: LogWish) -> int:
-    begun = False
+def _follow(invocation: Invocation, client: Hetuflow, task_or_instance_id: UUID, options: LogOptions) -> int:
+    started = False
     try:
-        for item in _items(client, named, wanted):
+        for item in _items(client, task_or_instance_id, options):
             match item:
                 case LogPiece():
                     write_piece(item)
-                case TaskInstance() if begun:
+                case TaskInstance() if started:
                     note_attempt(invocation, item)
-            begun = True
+            started = True
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 
-def _items(client: Hetuflow, named: UUID, wanted: LogWish) -> Iterator[object]:
-    """A task is followed through all attempts that come; an instance until it has ended."""
+def _items(client: Hetuflow, task_or_instance_id: UUID, options: LogOptions) -> Iterator[object]:
+    """Follow all attempts of a task, or a single instance until it has ended."""
     try:
-        client.task(named)
+        client.task(task_or_instance_id)
     except NotFound:
-        return client.follow_logs(named, wanted.stream, tail=wanted.tail, since=wanted.since)
-    return client.follow(named, wanted.stream, newest=True, tail=wanted.tail, since=wanted.since)
+        return client.follow_logs(task_or_instance_id, options.stream, tail=options.tail, since=options.since)
+    return client.follow(
+        task_or_instance_id, options.stream, newest=True, tail=options.tail, since=options.since
+    )

@@ -17,14 +17,15 @@ from hetuflow_server.cli.output.structured import as_line
 @click.option("--job", metavar="NAME", help="Only tasks of this job.")
 @server_command
 def watch(invocation: Invocation, job: str | None) -> int:
-    """Print a line for every change of the namespace's tasks, as it happens, until Ctrl-C.
+    """Print status changes of tasks until Ctrl-C.
 
-    With -o jsonl each line is a JSON object. Nothing is left out, also when the server is restarted.
+    Shows all tasks of the namespace. With -o jsonl, each line is a JSON object. No change is missed, even
+    if the server restarts.
 
     Example: hetuflow task watch -n team-a -o jsonl
     """
     if invocation.output == "yaml":
-        raise click.UsageError("Changes come line by line: use -o jsonl.")
+        raise click.UsageError("-o yaml is not supported here: use -o jsonl.")
     try:
         with invocation.client() as client:
             for change in client.follow_tasks(invocation.namespace):

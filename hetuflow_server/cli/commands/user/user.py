@@ -1,4 +1,4 @@
-"""`hetuflow user …`; without a key it works on the database, so that the first user needs nobody."""
+"""`hetuflow user …`; without a key it writes to the database directly, which creates the first user."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.client import Hetuflow
 from hetuflow_core.errors import Invalid
 from hetuflow_core.resources.identity import GrantRequest, User, UserGrant, UserRequest
-from hetuflow_server.cli.bootstrap import OPERATOR_OF_THE_DATABASE as WHO, on_server_or_database
+from hetuflow_server.cli.bootstrap import DATABASE_OPERATOR as WHO, on_server_or_database
 from hetuflow_server.cli.commands.config import config_option
 from hetuflow_server.cli.commands.user.sessions import end_session, list_sessions
 from hetuflow_server.cli.invocation import Invocation, server_command
@@ -25,9 +25,9 @@ from hetuflow_server.identity.logins.passwords import Passwords
 from hetuflow_server.identity.users.service import Users
 
 _MOST_ON_DATABASE = 500
-_PERMISSIONS = click.Choice([one.value for one in Permission])
+_PERMISSIONS = click.Choice([permission.value for permission in Permission])
 
-role_option = click.option("--role", type=click.Choice([role.value for role in Role]))
+role_option = click.option("--role", type=click.Choice([role.value for role in Role]), help="Role to grant.")
 password_stdin_option = click.option(
     "--password-stdin", is_flag=True, help="Read the password from the first line of standard input."
 )
@@ -35,10 +35,10 @@ password_stdin_option = click.option(
 
 @click.group("user")
 def user_group() -> None:
-    """People, what they may do, and whether they are let in.
+    """Create, list, change, disable and delete users; grant and revoke roles.
 
-    With a key at hand the server is asked. Without one these commands work on the database
-    (HETUFLOW_DATABASE__URL or app.toml), and no server needs to run.
+    If you are logged in or have a key, these commands use the server. Otherwise they use the database
+    directly (HETUFLOW_DATABASE__URL or app.toml); no server is needed.
     """
 
 
@@ -49,9 +49,13 @@ user_group.add_command(end_session)
 @user_group.command("create")
 @click.argument("name")
 @role_option
-@click.option("--display-name", default=None, help="How people call it.")
+@click.option("--display-name", default=None, help="Name to show.")
 @password_stdin_option
-@click.option("--no-password", is_flag=True, help="Let only an identity provider vouch for it.")
+@click.option(
+    "--no-password",
+    is_flag=True,
+    help="Create the user without a password, for login through an identity provider.",
+)
 @config_option
 @server_command
 def create_user(
@@ -64,20 +68,22 @@ def create_user(
     no_password: bool,
     config_path: Path | None,
 ) -> None:
-    """Make a user; with --role it is granted that role, in the namespace of -n or in all.
+    """Create a user.
+
+    --role grants a role in the namespace of -n, or in all namespaces.
 
     Example: hetuflow user create ann --role editor -n team-a
     """
     password = None if no_password else read_password(stdin=password_stdin, confirm=True)
     given, namespace = (Role(role), invocation.given_namespace) if role else (None, None)
-    asked = UserRequest(name, password, display_name, given, namespace)
-    _one(
+    request = UserRequest(name, password, display_name, given, namespace)
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.create_user(
             name, password=password, display_name=display_name, role=given, namespace=namespace
         ),
-        lambda users: users.create(WHO, asked),
+        lambda users: users.create(WHO, request),
     )
 
 
@@ -86,7 +92,7 @@ def create_user(
 @config_option
 @server_command
 def list_users(invocation: Invocation, *, limit: int, config_path: Path | None) -> None:
-    """List users and what they are granted.
+    """List users and their grants.
 
     Example: hetuflow user list
     """
@@ -96,11 +102,11 @@ def list_users(invocation: Invocation, *, limit: int, config_path: Path | None) 
 
     async def on_database(database: Any, clock: Any) -> list[User]:
         users = Users(database, Passwords(), clock)
-        found, _ = await users.list_users(after=None, limit=min(limit, _MOST_ON_DATABASE), cap=limit)
-        return take(invocation, found, limit)
+        page, _ = await users.list_users(after=None, limit=min(limit, _MOST_ON_DATABASE), cap=limit)
+        return take(invocation, page, limit)
 
-    found = on_server_or_database(invocation, config_path, on_server, on_database)
-    invocation.show(found, human=lambda: [_table(found)], brief=[one.name for one in found])
+    users = on_server_or_database(invocation, config_path, on_server, on_database)
+    invocation.show(users, human=lambda: [_table(users)], brief=[user.name for user in users])
 
 
 @user_group.command("get")
@@ -108,19 +114,21 @@ def list_users(invocation: Invocation, *, limit: int, config_path: Path | None) 
 @config_option
 @server_command
 def get_user(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
-    """Show a user and what it is granted.
+    """Show a user and their grants.
 
     Example: hetuflow user get ann -o json
     """
-    _one(invocation, config_path, lambda client: client.user(name), lambda users: users.user(WHO, name))
+    _act_on_user(
+        invocation, config_path, lambda client: client.user(name), lambda users: users.user(WHO, name)
+    )
 
 
 @user_group.command("set")
 @click.argument("name")
-@click.option("--display-name", required=True, help='How people call it; "" takes it away.')
+@click.option("--display-name", required=True, help='Name to show; "" removes it.')
 @server_command
 def set_user(invocation: Invocation, *, name: str, display_name: str) -> None:
-    """Change how a user is called.
+    """Change the display name of a user.
 
     Example: hetuflow user set ann --display-name "Ann Example"
     """
@@ -131,15 +139,15 @@ def set_user(invocation: Invocation, *, name: str, display_name: str) -> None:
 @user_group.command("passwd")
 @click.argument("name", required=False)
 @password_stdin_option
-@click.option("--remove", is_flag=True, help="Take the password away.")
+@click.option("--remove", is_flag=True, help="Remove the password.")
 @config_option
 @server_command
 def passwd(
     invocation: Invocation, *, name: str | None, password_stdin: bool, remove: bool, config_path: Path | None
 ) -> None:
-    """Give a user another password; whoever is logged in with the old one is logged out.
+    """Change the password of a user and end their login sessions.
 
-    Without a NAME it is your own password, and you are asked for the present one first.
+    Without NAME, you change your password and are asked for the current one first.
 
     Example: hetuflow user passwd ann
     """
@@ -147,7 +155,7 @@ def passwd(
         _change_own_password(invocation, stdin=password_stdin, remove=remove)
         return
     password = None if remove else read_password(stdin=password_stdin, confirm=True)
-    _one(
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.set_password(name, password),
@@ -160,11 +168,11 @@ def passwd(
 @config_option
 @server_command
 def disable_user(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
-    """Let a user in no more, nor its keys.
+    """Disable a user: their password, sessions and keys stop working.
 
     Example: hetuflow user disable ann
     """
-    _one(
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.disable_user(name),
@@ -177,11 +185,11 @@ def disable_user(invocation: Invocation, *, name: str, config_path: Path | None)
 @config_option
 @server_command
 def enable_user(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
-    """Let a disabled user in again.
+    """Enable a disabled user.
 
     Example: hetuflow user enable ann
     """
-    _one(
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.enable_user(name),
@@ -195,28 +203,40 @@ def enable_user(invocation: Invocation, *, name: str, config_path: Path | None) 
 @config_option
 @server_command
 def delete_user(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
-    """Delete a user and its keys; what it has done keeps its name.
+    """Delete a user and their keys.
+
+    Tasks and audit entries keep the name.
 
     Example: hetuflow user delete ann --yes
     """
-    invocation.sure(f"Delete the user {name} and its keys?", asks_scripts=True)
+    invocation.confirm(f"Delete the user {name} and their keys?", asks_scripts=True)
     on_server_or_database(
         invocation,
         config_path,
         lambda client: client.delete_user(name),
         lambda database, clock: Users(database, Passwords(), clock).delete(WHO, name),
     )
-    invocation.tell_deleted("User", name)
+    invocation.show_deleted("User", name)
 
 
 @user_group.command("grant")
 @click.argument("name")
-@click.option("--role", type=click.Choice([role.value for role in Role]), required=True)
 @click.option(
-    "--also", multiple=True, type=_PERMISSIONS, metavar="PERMISSION", help="More than the role holds."
+    "--role", type=click.Choice([role.value for role in Role]), required=True, help="Role to grant."
 )
 @click.option(
-    "--without", multiple=True, type=_PERMISSIONS, metavar="PERMISSION", help="Less than the role holds."
+    "--also",
+    multiple=True,
+    type=_PERMISSIONS,
+    metavar="PERMISSION",
+    help="Grant this permission in addition to the role. Repeatable.",
+)
+@click.option(
+    "--without",
+    multiple=True,
+    type=_PERMISSIONS,
+    metavar="PERMISSION",
+    help="Withhold this permission of the role. Repeatable.",
 )
 @config_option
 @server_command
@@ -229,19 +249,20 @@ def grant(
     without: tuple[str, ...],
     config_path: Path | None,
 ) -> None:
-    """Grant a role in the namespace of -n, or in all; it takes the place of what was granted there before.
+    """Grant a role in the namespace of -n, or in all namespaces.
 
-    What is withheld with --without no other grant gives there.
+    It replaces the previous grant there. A permission withheld with --without is also withheld from other
+    grants there.
 
     Example: hetuflow user grant ann --role operator -n team-a --without logs.read
     """
     namespace = invocation.given_namespace
-    asked = GrantRequest(Role(role), namespace, list(also), list(without))
-    _one(
+    request = GrantRequest(Role(role), namespace, list(also), list(without))
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.grant(name, role, namespace=namespace, also=also, without=without),
-        lambda users: users.grant(WHO, name, asked),
+        lambda users: users.grant(WHO, name, request),
     )
 
 
@@ -250,12 +271,12 @@ def grant(
 @config_option
 @server_command
 def revoke(invocation: Invocation, *, name: str, config_path: Path | None) -> None:
-    """Take back what was granted in the namespace of -n, or in all.
+    """Revoke the grant in the namespace of -n, or in all namespaces.
 
     Example: hetuflow user revoke ann -n team-a
     """
     namespace = invocation.given_namespace
-    _one(
+    _act_on_user(
         invocation,
         config_path,
         lambda client: client.revoke(name, namespace=namespace),
@@ -265,31 +286,31 @@ def revoke(invocation: Invocation, *, name: str, config_path: Path | None) -> No
 
 def _change_own_password(invocation: Invocation, *, stdin: bool, remove: bool) -> None:
     if remove:
-        raise click.UsageError("Your own password can be changed, not taken away: name the user you mean.")
-    current = read_password(stdin=stdin, confirm=False, what="Present password")
+        raise click.UsageError("--remove needs the NAME of a user.")
+    current = read_password(stdin=stdin, confirm=False, what="Current password")
     password = read_password(stdin=stdin, confirm=True, what="New password")
     with invocation.client() as client:
         client.change_password(current, password)
-    invocation.note("Your password is changed.")
+    invocation.note("Password changed.")
 
 
 def read_password(*, stdin: bool, confirm: bool, what: str = "Password") -> str:
-    """Ask for a password without showing it, or read it from the next line of standard input."""
+    """Prompt for a password without echo, or read it from the next line of standard input."""
     if stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise Invalid("A password is asked for on a terminal: give --password-stdin to read it from a file.")
+        raise Invalid("There is no terminal to prompt for the password: use --password-stdin.")
     entered: str = click.prompt(what, hide_input=True, confirmation_prompt=confirm, err=True)
     return entered
 
 
-def _one(
+def _act_on_user(
     invocation: Invocation,
     config_path: Path | None,
     on_server: Callable[[Hetuflow], User],
     on_database: Callable[[Users], Awaitable[User]],
 ) -> None:
-    """Do something to one user and show it."""
+    """Change or read a user, on the server or in the database, and show it."""
     user = on_server_or_database(
         invocation,
         config_path,
@@ -320,8 +341,14 @@ def _sheet(user: User) -> Sheet:
 def _grants(grants: Sequence[UserGrant]) -> Table:
     columns = [Column("NAMESPACE"), Column("ROLE"), Column("ALSO"), Column("WITHOUT"), Column("ORIGIN")]
     rows = [
-        [one.namespace or "all", one.role.value, ", ".join(one.also), ", ".join(one.without), one.origin]
-        for one in grants
+        [
+            grant.namespace or "all",
+            grant.role.value,
+            ", ".join(grant.also),
+            ", ".join(grant.without),
+            grant.origin,
+        ]
+        for grant in grants
     ]
     return Table(columns, rows)
 
@@ -335,8 +362,8 @@ def _table(users: Sequence[User]) -> Table:
         Column("LAST LOGIN", Kind.TIME),
     ]
     rows = [
-        [one.name, one.display_name, _state(one), ", ".join(map(_brief, one.grants)), one.last_login_at]
-        for one in users
+        [user.name, user.display_name, _state(user), ", ".join(map(_brief, user.grants)), user.last_login_at]
+        for user in users
     ]
     return Table(columns, rows)
 
