@@ -13,7 +13,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from hetuflow_core.durations import parse_size
 from hetuflow_core.errors import Invalid
 from hetuflow_core.placement.agents import parse_taint
-from hetuflow_core.runtime.config.keys import Derived, HostFacts, Key, SecretText, Section, Settings
+from hetuflow_core.runtime.config.keys import (
+    Derived,
+    HostFacts,
+    SecretText,
+    Setting,
+    Settings,
+    SettingsSection,
+)
 from hetuflow_core.runtime.config.log_section import LogSettings
 from hetuflow_core.runtime.config.rules import http_url_fault, name_fault, names_fault
 
@@ -111,12 +118,12 @@ def _patterns_fault(patterns: tuple[str, ...]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostSettings(Section):
+class HostSettings(SettingsSection):
     """The agent of this host: its name, its server and its capacity."""
 
     name: Annotated[
         str,
-        Key(
+        Setting(
             "Name of this agent, unique among the agents of the system.",
             rule=name_fault,
             derived=Derived("the host's name", lambda _, host: host.name),
@@ -124,32 +131,33 @@ class HostSettings(Section):
         ),
     ]
     server_url: Annotated[
-        str, Key("Address of a server, or of a load balancer in front of several.", rule=http_url_fault)
+        str,
+        Setting("Address of a server, or of a load balancer in front of several.", rule=http_url_fault),
     ] = "http://127.0.0.1:8600"
     server_ca: Annotated[
         Path | None,
-        Key(
+        Setting(
             "File with the certificate authorities to trust instead of those of the host, in PEM format.",
             example=Path("/etc/hetuflow/ca.crt"),
         ),
     ] = None
     client_cert: Annotated[
         Path | None,
-        Key(
+        Setting(
             "Client certificate for servers that require one, in PEM format.",
             example=Path("/etc/hetuflow/agent.crt"),
         ),
     ] = None
     client_key: Annotated[
         Path | None,
-        Key(
+        Setting(
             "Private key of `client_cert`, if it is not in the same file.",
             example=Path("/etc/hetuflow/agent.key"),
         ),
     ] = None
     token: Annotated[
         SecretText,
-        Key(
+        Setting(
             "Token that authenticates the agent; create it with `hetuflow agent token create`.",
             rule=_token_fault,
             example="TOKEN",
@@ -157,7 +165,7 @@ class HostSettings(Section):
     ]
     data_dir: Annotated[
         Path,
-        Key(
+        Setting(
             "Directory for work folders, logs that are not uploaded yet and results that are not "
             "reported yet.",
             derived=Derived(
@@ -168,11 +176,11 @@ class HostSettings(Section):
     ]
     namespaces: Annotated[
         tuple[str, ...],
-        Key("Namespaces to serve; the token must allow them.", rule=names_fault),
+        Setting("Namespaces to serve; the token must allow them.", rule=names_fault),
     ] = ("default",)
     slots: Annotated[
         int,
-        Key(
+        Setting(
             "Maximum number of concurrent tasks.",
             least=1,
             most=_MOST_SLOTS,
@@ -182,14 +190,14 @@ class HostSettings(Section):
     ]
     labels: Annotated[
         Mapping[str, str],
-        Key(
+        Setting(
             "Labels that jobs can require, in addition to the automatic `os`, `arch` and `hostname`.",
             example={"zone": "eu", "disk": "ssd"},
         ),
     ] = field(default_factory=dict)
     resources: Annotated[
         Mapping[str, str],
-        Key(
+        Setting(
             "Resources that tasks can request: `cpu`, `memory` and `gpu`. `cpu` and `memory` are "
             "measured if not given; "
             "`gpu` is 0 if not given.",
@@ -199,7 +207,7 @@ class HostSettings(Section):
     ] = field(default_factory=dict)
     taints: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Taints, such as `key=value:NoSchedule`, that keep away jobs without a matching toleration.",
             rule=_taints_fault,
             example=("spot=yes:NoSchedule",),
@@ -207,7 +215,7 @@ class HostSettings(Section):
     ] = ()
     pools: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Pools that this agent serves; the pool `default` if empty.",
             rule=names_fault,
             example=("gpu",),
@@ -215,7 +223,7 @@ class HostSettings(Section):
     ] = ()
     http_allow: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Networks outside the public internet that the `http` executor may connect to.",
             rule=_networks_fault,
             example=("10.0.0.0/8", "127.0.0.1/32"),
@@ -223,7 +231,7 @@ class HostSettings(Section):
     ] = ()
     python_modules: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Modules whose `@task` functions the `python` executor may run; `acme.*` allows a whole package.",
             rule=_modules_fault,
             example=("acme.reports",),
@@ -231,7 +239,7 @@ class HostSettings(Section):
     ] = ()
     run_as: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Users that tasks may run as (`run.user` of a job); requires that the agent runs as root.",
             rule=_users_fault,
             example=("reports",),
@@ -239,18 +247,18 @@ class HostSettings(Section):
     ] = ()
     on_stop: Annotated[
         Literal["leave", "drain", "end"],
-        Key(
+        Setting(
             "What a stopping agent does with running tasks: `leave` them to the keeper until the next start, "
             "`drain` (wait for them), or `end` them.",
         ),
     ] = "leave"
     cgroups: Annotated[
         Literal["auto", "off"],
-        Key("Whether tasks run in control groups (version 2) if the host supports them."),
+        Setting("Whether tasks run in control groups (version 2) if the host supports them."),
     ] = "auto"
     niceness: Annotated[
         int,
-        Key(
+        Setting(
             "Niceness of tasks; a higher value gives other programs of the host more CPU time.",
             least=0,
             most=19,
@@ -258,7 +266,7 @@ class HostSettings(Section):
     ] = 0
     output_limit: Annotated[
         int,
-        Key(
+        Setting(
             "Maximum number of bytes that a task may write to standard output and error together "
             "before it is "
             "ended. For a daemon, only output that is not uploaded yet counts.",
@@ -267,7 +275,7 @@ class HostSettings(Section):
     ] = 1024**3
     workdir_keep_failed: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long work folders of failed attempts are kept in `failed` under `data_dir`; with 0 "
             "they are not "
             "kept.",
@@ -277,11 +285,11 @@ class HostSettings(Section):
     ] = timedelta(0)
     workdir_keep_most: Annotated[
         int,
-        Key("Maximum number of bytes of all kept work folders; the oldest are removed first.", least=0),
+        Setting("Maximum number of bytes of all kept work folders; the oldest are removed first.", least=0),
     ] = 10 * 1024**3
     mask: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Regular expressions for secrets in logs; matching text within a line is masked on this host.",
             rule=_patterns_fault,
             example=("password=\\S+", "AKIA[0-9A-Z]{16}"),
@@ -289,7 +297,7 @@ class HostSettings(Section):
     ] = ()
     stop_timeout: Annotated[
         timedelta,
-        Key(
+        Setting(
             "Maximum stop time: half of it for tasks to end, half to report results. The rest is "
             "reported later.",
             least=timedelta(0),

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from hetuflow_core.access.group_roles import parse_role
 from hetuflow_core.errors import Fault
-from hetuflow_core.runtime.config.keys import Key, SecretText, Section
+from hetuflow_core.runtime.config.keys import SecretText, Setting, SettingsSection
 from hetuflow_core.runtime.config.rules import http_url_fault
 
 
@@ -23,12 +23,12 @@ def _roles_fault(roles: Mapping[str, str]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthSettings(Section):
+class AuthSettings(SettingsSection):
     """Login and rate limits. Use the same values on all servers."""
 
     token_lifetime: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long an access token is valid before it must be refreshed.",
             least=timedelta(minutes=1),
             most=timedelta(days=1),
@@ -36,7 +36,7 @@ class AuthSettings(Section):
     ] = timedelta(minutes=15)
     session_lifetime: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long a login session lasts without a refresh of its token.",
             least=timedelta(minutes=5),
             most=timedelta(days=365),
@@ -44,15 +44,15 @@ class AuthSettings(Section):
     ] = timedelta(days=7)
     attempts_per_user: Annotated[
         int,
-        Key("Maximum number of failed logins per minute and user.", least=1, most=10_000),
+        Setting("Maximum number of failed logins per minute and user.", least=1, most=10_000),
     ] = 10
     attempts_per_source: Annotated[
         int,
-        Key("Maximum number of failed logins per minute and source address.", least=1, most=100_000),
+        Setting("Maximum number of failed logins per minute and source address.", least=1, most=100_000),
     ] = 60
     requests_per_second: Annotated[
         int,
-        Key(
+        Setting(
             "Maximum number of requests per second from one key or user to one server, with bursts of "
             "twice as many. "
             "A key can have a different rate. Agents are not limited.",
@@ -62,7 +62,7 @@ class AuthSettings(Section):
     ] = 2_000
     verifiers: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Identity verifiers of installed packages, which check credentials that Hetuflow did not issue.",
             example=("acme",),
         ),
@@ -70,35 +70,37 @@ class AuthSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OidcSettings(Section):
+class OidcSettings(SettingsSection):
     """Login through an OpenID Connect provider; disabled without an issuer."""
 
     issuer: Annotated[
         str | None,
-        Key(
+        Setting(
             "Address of the provider, equal to the issuer in its tokens.",
             rule=http_url_fault,
             example="https://login.example.com",
         ),
     ] = None
-    client_id: Annotated[str | None, Key("Client id of Hetuflow at the provider.", example="hetuflow")] = None
+    client_id: Annotated[
+        str | None, Setting("Client id of Hetuflow at the provider.", example="hetuflow")
+    ] = None
     client_secret: Annotated[
-        SecretText | None, Key("Client secret, if the provider requires one.", example="CHANGE-ME")
+        SecretText | None, Setting("Client secret, if the provider requires one.", example="CHANGE-ME")
     ] = None
     redirect_url: Annotated[
         str | None,
-        Key(
+        Setting(
             "Address to which the provider redirects browsers; register it at the provider.",
             rule=http_url_fault,
             example="https://hetuflow.example.com/api/v1/auth/oidc/callback",
         ),
     ] = None
-    scopes: Annotated[tuple[str, ...], Key("Requested scopes.")] = ("openid", "profile", "email")
-    name_claim: Annotated[str, Key("Claim that contains the user name.")] = "preferred_username"
-    groups_claim: Annotated[str, Key("Claim that contains the list of groups.")] = "groups"
+    scopes: Annotated[tuple[str, ...], Setting("Requested scopes.")] = ("openid", "profile", "email")
+    name_claim: Annotated[str, Setting("Claim that contains the user name.")] = "preferred_username"
+    groups_claim: Annotated[str, Setting("Claim that contains the list of groups.")] = "groups"
     roles: Annotated[
         Mapping[str, str],
-        Key(
+        Setting(
             "Role of each group: `ROLE` for all namespaces, `ROLE@NAMESPACE`, or `agent@NAMESPACE`.",
             rule=_roles_fault,
             example={"staff": "viewer", "team-a": "editor@team-a"},
@@ -106,7 +108,7 @@ class OidcSettings(Section):
     ] = field(default_factory=dict)
     token_audience: Annotated[
         str | None,
-        Key(
+        Setting(
             "Accept tokens of the provider for this audience as credentials of users and agents.",
             example="hetuflow-api",
         ),

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from hetuflow_core.durations import format_duration
 from hetuflow_core.errors import Fault
-from hetuflow_core.runtime.config.keys import Derived, Key, SecretText, Section, Settings
+from hetuflow_core.runtime.config.keys import Derived, SecretText, Setting, Settings, SettingsSection
 from hetuflow_core.runtime.config.log_section import LogSettings
 from hetuflow_core.runtime.config.rules import host_fault, http_url_fault, whole_seconds_fault
 from hetuflow_server.auth_settings import AuthSettings, OidcSettings
@@ -58,12 +58,12 @@ def _origins_fault(given: tuple[str, ...]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DatabaseSettings(Section):
+class DatabaseSettings(SettingsSection):
     """The PostgreSQL database that all servers share. It contains the whole state of the system."""
 
     url: Annotated[
         SecretText,
-        Key(
+        Setting(
             "Address of the database. `postgres://` and `postgresql+psycopg://` mean the same as `postgresql://`.",
             rule=_database_url_fault,
             example="postgresql://hetuflow:PASSWORD@127.0.0.1:5432/hetuflow",
@@ -71,11 +71,11 @@ class DatabaseSettings(Section):
     ]
     pool_size: Annotated[
         int,
-        Key("Maximum number of connections of one server for requests and loops.", least=2, most=500),
+        Setting("Maximum number of connections of one server for requests and loops.", least=2, most=500),
     ] = 10
     connect_timeout: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long to wait for a connection, in whole seconds.",
             least=timedelta(seconds=2),
             most=timedelta(minutes=5),
@@ -84,7 +84,7 @@ class DatabaseSettings(Section):
     ] = timedelta(seconds=5)
     statement_timeout: Annotated[
         timedelta,
-        Key(
+        Setting(
             "PostgreSQL cancels statements that run longer than this.",
             least=timedelta(seconds=1),
             most=timedelta(hours=1),
@@ -93,19 +93,16 @@ class DatabaseSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HttpSettings(Section):
+class HttpSettings(SettingsSection):
     """The address, certificates and keys of this server."""
 
     host: Annotated[
-        str,
-        Key("Address to listen on; `0.0.0.0` or `::` means all addresses of the host.", rule=host_fault),
+        str, Setting("Address to listen on; `0.0.0.0` or `::` means all addresses.", rule=host_fault)
     ] = "127.0.0.1"
-    port: Annotated[int, Key("TCP port to listen on; 0 picks a free port.", least=0, most=_HIGHEST_PORT)] = (
-        8600
-    )
+    port: Annotated[int, Setting("TCP port; 0 picks a free port.", least=0, most=_HIGHEST_PORT)] = 8600
     secret_key: Annotated[
         SecretText,
-        Key(
+        Setting(
             "Key that encrypts secrets and signs the access tokens of users; must be the same on all "
             "servers. It has "
             "no default: "
@@ -117,7 +114,7 @@ class HttpSettings(Section):
     ]
     tls_cert: Annotated[
         Path | None,
-        Key(
+        Setting(
             "TLS certificate in PEM format, with its intermediate certificates; enables HTTPS. SIGHUP "
             "reloads it.",
             example=Path("/etc/hetuflow/server.crt"),
@@ -125,18 +122,18 @@ class HttpSettings(Section):
     ] = None
     tls_key: Annotated[
         Path | None,
-        Key("Private key of the certificate in PEM format.", example=Path("/etc/hetuflow/server.key")),
+        Setting("Private key of the certificate in PEM format.", example=Path("/etc/hetuflow/server.key")),
     ] = None
     tls_client_ca: Annotated[
         Path | None,
-        Key(
+        Setting(
             "Require client certificates of these authorities.",
             example=Path("/etc/hetuflow/clients-ca.crt"),
         ),
     ] = None
     secret_keyring: Annotated[
         Path | None,
-        Key(
+        Setting(
             "File with additional keys that decrypt secrets, one per line: former or future values of "
             "`secret_key`. See Rotating the key in the guide to secrets.",
             example=Path("/etc/hetuflow/keyring"),
@@ -144,7 +141,7 @@ class HttpSettings(Section):
     ] = None
     advertise_url: Annotated[
         str | None,
-        Key(
+        Setting(
             "Address at which agents and other servers reach this server, if it differs from the "
             "listen address.",
             rule=http_url_fault,
@@ -153,7 +150,7 @@ class HttpSettings(Section):
     ] = None
     weight: Annotated[
         int,
-        Key(
+        Setting(
             "Share of the namespaces that this server owns, relative to other servers; 0: only pinned "
             "namespaces.",
             least=0,
@@ -162,7 +159,7 @@ class HttpSettings(Section):
     ] = 100
     trusted_proxies: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Networks of proxies whose X-Forwarded-For header is trusted.",
             rule=_networks_fault,
             example=("10.0.0.0/8",),
@@ -170,7 +167,7 @@ class HttpSettings(Section):
     ] = ()
     cors_origins: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Origins whose pages may call the REST API from a browser. The pages must send a key or a token.",
             rule=_origins_fault,
             example=("https://dashboard.example.com",),
@@ -178,7 +175,7 @@ class HttpSettings(Section):
     ] = ()
     stop_timeout: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long a stopping server waits for open requests and loops before it cancels them.",
             least=timedelta(0),
             most=timedelta(minutes=10),
@@ -196,7 +193,7 @@ class HttpSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LeaderSettings(Section):
+class LeaderSettings(SettingsSection):
     """Election of the leader, which binds namespaces to servers and runs cluster-wide work.
 
     Use the same values on all servers.
@@ -204,7 +201,7 @@ class LeaderSettings(Section):
 
     ttl: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long leadership lasts without renewal. After a crash there is no leader for at most "
             "this time.",
             least=timedelta(seconds=1),
@@ -213,7 +210,7 @@ class LeaderSettings(Section):
     ] = timedelta(seconds=10)
     renew_every: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How often the leader renews its leadership.",
             least=timedelta(milliseconds=100),
             derived=Derived("a quarter of ttl", lambda values, _: values["ttl"] * 0.25),
@@ -222,7 +219,7 @@ class LeaderSettings(Section):
     ]
     give_up_after: Annotated[
         timedelta,
-        Key(
+        Setting(
             "A leader that cannot renew for this long steps down, before another server can take over.",
             least=timedelta(milliseconds=200),
             derived=Derived("0.6 of ttl", lambda values, _: values["ttl"] * 0.6),
@@ -232,7 +229,7 @@ class LeaderSettings(Section):
 
     heartbeat_every: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How often each server sends a heartbeat.",
             least=timedelta(milliseconds=100),
             most=timedelta(minutes=1),
@@ -240,7 +237,7 @@ class LeaderSettings(Section):
     ] = timedelta(seconds=2)
     dead_after: Annotated[
         timedelta,
-        Key(
+        Setting(
             "A server without a heartbeat for this long is considered dead; other servers take over "
             "its namespaces.",
             least=timedelta(milliseconds=200),
@@ -265,22 +262,22 @@ class LeaderSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentsSettings(Section):
+class AgentsSettings(SettingsSection):
     """Admission of agents. The settings of an agent are in the `[agent]` section of its host."""
 
     require_approval: Annotated[
         bool,
-        Key("New agents get no work until they are approved with `hetuflow agent approve`."),
+        Setting("New agents get no work until they are approved with `hetuflow agent approve`."),
     ] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings(Section):
+class WebhookSettings(SettingsSection):
     """Messages to other systems when tasks end."""
 
     allow: Annotated[
         tuple[str, ...],
-        Key(
+        Setting(
             "Private networks that webhooks may call, such as `10.1.0.0/16`. Never allow the network "
             "of a cloud "
             "metadata service.",
@@ -290,12 +287,12 @@ class WebhookSettings(Section):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RetentionSettings(Section):
+class RetentionSettings(SettingsSection):
     """How long data is kept, and its maximum size. Unfinished tasks are never removed."""
 
     tasks: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long finished tasks, their attempts and their backfills are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
@@ -303,11 +300,11 @@ class RetentionSettings(Section):
     ] = timedelta(days=30)
     logs: Annotated[
         timedelta,
-        Key("How long task logs are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
+        Setting("How long task logs are kept.", least=timedelta(hours=1), most=timedelta(days=3650)),
     ] = timedelta(days=14)
     artifacts: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long artifacts of tasks are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
@@ -315,7 +312,7 @@ class RetentionSettings(Section):
     ] = timedelta(days=14)
     events: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long events and their keys are kept.",
             least=timedelta(hours=1),
             most=timedelta(days=3650),
@@ -323,7 +320,7 @@ class RetentionSettings(Section):
     ] = timedelta(days=30)
     audit: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long audit entries are kept; they are removed by whole days.",
             least=timedelta(days=1),
             most=timedelta(days=3650),
@@ -331,7 +328,7 @@ class RetentionSettings(Section):
     ] = timedelta(days=365)
     usage: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How long the resource usage of agent hosts is kept, per minute.",
             least=timedelta(hours=1),
             most=timedelta(days=365),
@@ -339,7 +336,7 @@ class RetentionSettings(Section):
     ] = timedelta(days=7)
     artifact_cap: Annotated[
         int,
-        Key(
+        Setting(
             "Maximum size of one artifact in MiB; all artifacts of an attempt may have four times that.",
             least=1,
             most=1024,
@@ -347,7 +344,7 @@ class RetentionSettings(Section):
     ] = 64
     log_cap: Annotated[
         int,
-        Key(
+        Setting(
             "Maximum size of one log stream in MiB. A longer log is cut; that of a daemon loses its "
             "oldest part.",
             least=1,
@@ -356,7 +353,7 @@ class RetentionSettings(Section):
     ] = 64
     partition_ahead: Annotated[
         timedelta,
-        Key(
+        Setting(
             "How far in advance daily partitions are created, so that writes continue if maintenance fails.",
             least=timedelta(days=1),
             most=timedelta(days=60),

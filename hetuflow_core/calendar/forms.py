@@ -27,7 +27,7 @@ def _read_weekday(given: ValueReader) -> Weekday | None:
     name = text.lower().removesuffix("day")
     name = {"tues": "tue", "wednes": "wed", "thurs": "thu", "satur": "sat"}.get(name, name)
     if name not in list(Weekday):
-        given.refuse(f'"{shortened(text)}" is no weekday: use {listed(WEEKDAYS)}.')
+        given.refuse(f'"{shortened(text)}" is not a weekday: use {listed(WEEKDAYS)}.')
         return None
     return Weekday(name)
 
@@ -52,7 +52,7 @@ def _read_days(given: ValueReader) -> DayRange | None:
     first, last = _read_date(first_text), _read_date(last_text if slash else first_text)
     if first is None or last is None:
         given.refuse(
-            f'"{shortened(text)}" is no date: write 2026-12-24, or 2026-12-24/2026-12-31 for several.'
+            f'"{shortened(text)}" is not a date: write 2026-12-24, or 2026-12-24/2026-12-31 for several.'
         )
         return None
     if last < first:

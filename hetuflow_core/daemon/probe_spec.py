@@ -17,7 +17,7 @@ _LONGEST: Final = timedelta(hours=1)
 # Bounds what an agent with many daemons spends on asking.
 _INTERVAL: Final = duration(timedelta(milliseconds=500), _LONGEST)
 _TIMES: Final = whole(1, 1000)
-_NO_COMMAND: Final = "is no command: write one such as [pg_isready, -q]."
+_NO_COMMAND: Final = "is not a command: write one such as [pg_isready, -q]."
 
 
 def _url_fault(text: str) -> str | None:
@@ -27,14 +27,14 @@ def _url_fault(text: str) -> str | None:
     except ValueError:
         usable = False
     if not usable or any(not character.isprintable() or character == " " for character in text):
-        return "is no address of a web server: write one such as http://127.0.0.1:8080/healthz."
+        return "is not an address of a web server: write one such as http://127.0.0.1:8080/healthz."
     return None
 
 
 def _host_fault(text: str) -> str | None:
     if text and all(character.isprintable() and character not in " /" for character in text):
         return None
-    return "is no name or address of a host: write one such as 127.0.0.1."
+    return "is not a name or address of a host: write one such as 127.0.0.1."
 
 
 class HttpProbe(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class HttpProbe(msgspec.Struct, frozen=True, kw_only=True):
         text_unless(_url_fault, json_schema.TEXT, summary="address of http or https"),
         Key(
             "Address that is requested with GET.",
-            missing="say what to ask, such as http://127.0.0.1:8080/healthz",
+            missing="name the address to request, such as http://127.0.0.1:8080/healthz",
         ),
     ]
 
@@ -53,7 +53,7 @@ class HttpProbe(msgspec.Struct, frozen=True, kw_only=True):
 class TcpProbe(msgspec.Struct, frozen=True, kw_only=True):
     """A connection that must be accepted."""
 
-    port: Annotated[int, whole(1, _HIGHEST_PORT), Key("Port to connect to.", missing="say which port to try")]
+    port: Annotated[int, whole(1, _HIGHEST_PORT), Key("Port to connect to.", missing="name the port")]
     host: Annotated[
         str, text_unless(_host_fault, json_schema.TEXT, summary="name or address"), Key("Host to connect to.")
     ] = DEFAULT_PROBED_HOST

@@ -47,7 +47,7 @@ class Restart(StrEnum):
 
 
 def _max_delay(values: Mapping[str, Any]) -> timedelta:
-    # A long delay lifts the cap nobody set; a cap somebody set below the delay is a contradiction.
+    # A long delay lifts a default cap; an explicit cap below the delay is a contradiction.
     delay: timedelta = values.get("delay", _FIRST_DELAY)
     return max(delay, _MAX_DELAY)
 
@@ -118,7 +118,7 @@ class DaemonSpec(msgspec.Struct, frozen=True, kw_only=True):
         WithFlag(
             "per_agent",
             ("replicas",),
-            "per_agent says how many there are: keep one of replicas and per_agent.",
+            "per_agent sets the number: keep one of replicas and per_agent.",
         ),
     )
 

@@ -30,7 +30,7 @@ from hetuflow_core.fields import (
 )
 from hetuflow_core.templates.forms import TEMPLATE_OBJECT, scoped
 
-# What expressions and templates may look at.
+# The values that expressions and templates may use.
 EXPRESSION_NAMES: Final = ("event", "payload")
 TEMPLATE_NAMES: Final = ("event", "events", "payload")
 
@@ -107,7 +107,7 @@ class Absence(msgspec.Struct, frozen=True, kw_only=True):
     within: Annotated[
         timedelta,
         _DURATION,
-        Key("How long the event is waited for.", missing="say how long it is waited for"),
+        Key("How long the event is waited for.", missing="set how long to wait for it"),
     ]
 
     @property
@@ -125,12 +125,12 @@ class Mode(StrEnum):
 
 class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
     RULES: ClassVar = (
-        AnyOf(("name", "all_of", "absence"), "nothing says which event: use name, all_of or absence."),
+        AnyOf(("name", "all_of", "absence"), "no event is named: use name, all_of or absence."),
         AtMostOne(("name", "all_of")),
         AtMostOne(_COUNTED),
-        Needs("all_of", "within", '"within" is missing: say how far apart the events of all_of may come.'),
+        Needs("all_of", "within", '"within" is missing: set how far apart the events of all_of may come.'),
         OnlyWith("within", ("all_of",), "only all_of has it: use absence.within, or remove it."),
-        OnlyWith("filter", ("name",), "belongs to a name: write it beside each name."),
+        OnlyWith("filter", ("name",), "belongs to a name: write it next to each name."),
         OnlyWith(
             "key",
             _COUNTED,
@@ -161,14 +161,14 @@ class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
         Debounce | None,
         section(Debounce, alone="quiet"),
         Key(
-            "One task for many events, when no more of them come; a duration stands for `quiet`.",
+            "One task for many events, when no more of them come; a duration is short for `quiet`.",
             written=Written.SET,
         ),
     ] = None
     throttle: Annotated[
         Throttle | None,
         section(Throttle, alone="per"),
-        Key("Most tasks in a time; a duration stands for `per`.", written=Written.SET),
+        Key("Most tasks in a time; a duration is short for `per`.", written=Written.SET),
     ] = None
     all_of: Annotated[
         tuple[Wanted, ...],

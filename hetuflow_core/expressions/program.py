@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from hetuflow_core.errors import Fault, Invalid, TooLarge
-from hetuflow_core.expressions.source import Shape, shape_of
+from hetuflow_core.expressions.source import ExpressionShape, shape_of
 from hetuflow_core.expressions.values import Values
 
 # Codes of errors: what cannot be compiled, and what cannot be evaluated with the values given.
@@ -26,7 +26,7 @@ _LONGEST_SHOWN: Final = 80
 class _Program:
     source: str
     names: tuple[str, ...]
-    _shape: Shape
+    _shape: ExpressionShape
     _evaluate: Callable[[Values], Any]
 
     def _result(self, values: Values) -> Any:
@@ -58,7 +58,9 @@ class Calculation(_Program):
 
 
 @lru_cache(maxsize=4_096)
-def _compiled(source: str, names: tuple[str, ...], *, wants_bool: bool) -> tuple[Shape, Callable[..., Any]]:
+def _compiled(
+    source: str, names: tuple[str, ...], *, wants_bool: bool
+) -> tuple[ExpressionShape, Callable[..., Any]]:
     if len(source) > LONGEST_SOURCE:
         raise Invalid(
             f"the expression is longer than {LONGEST_SOURCE} characters: shorten it, or decide in the job.",

@@ -24,7 +24,7 @@ _LOOPS: Final = frozenset({"all", "exists", "exists_one", "filter", "map"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class ExpressionShape:
     loops: int = 0
     # Where a loop begins inside of another.
     nested_at: tuple[int, int] | None = None
@@ -40,7 +40,7 @@ class Shape:
         return longest * size * ((1 + self.sums) ** 2 + self.searches)
 
 
-def shape_of(source: str) -> Shape:
+def shape_of(source: str) -> ExpressionShape:
     """Look at an expression that has been compiled."""
     loops = sums = searches = 0
     nested_at = None
@@ -62,7 +62,7 @@ def shape_of(source: str) -> Shape:
             inside.pop()
         sums += word == "+"
         before, last = last, word
-    return Shape(loops, nested_at, sums, searches)
+    return ExpressionShape(loops, nested_at, sums, searches)
 
 
 def _place(source: str, offset: int) -> tuple[int, int]:

@@ -74,7 +74,7 @@ def _without_zone(words: list[str]) -> tuple[list[str], str | None]:
 def _translated(date: str, clock: str, days: tuple[str, ...], timezone: str | None) -> CalendarTime:
     said, time = _DATE.fullmatch(date), _TIME.fullmatch(clock)
     if said is None or time is None:
-        raise Untranslatable(f'"{date} {clock}" is no date and time')
+        raise Untranslatable(f'"{date} {clock}" is not a date and time')
     from_the_end = said["sign"] == "~"
     if from_the_end and (int(said["day"]) if said["day"].isdigit() else 0) != 1:
         raise Untranslatable("days counted from the end of a month (~) have no place in cron")
@@ -136,5 +136,5 @@ def _weekdays(text: str) -> tuple[str, ...]:
 def _weekday(text: str) -> int:
     name = text.lower()
     if name not in _WEEKDAY_NAMES:
-        raise Untranslatable(f'"{text}" is no weekday')
+        raise Untranslatable(f'"{text}" is not a weekday')
     return [str(day) for day in WEEKDAYS].index(name[:3])

@@ -171,7 +171,7 @@ class FlowNode(msgspec.Struct, frozen=True, kw_only=True):
         int | None,
         PRIORITY,
         Key(
-            "Higher goes first among what is due.",
+            "Among due instances, the highest priority goes first.",
             written=Written.SET,
             default_doc="the priority of the run",
         ),
@@ -249,7 +249,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         None,
         Key("Not supported yet.", refused="params_schema is not supported by this version yet: remove it."),
     ] = None
-    priority: Annotated[int, PRIORITY, Key("Higher goes first among what is due.")] = 500
+    priority: Annotated[int, PRIORITY, Key("Among due instances, the highest priority goes first.")] = 500
     timeout: Annotated[
         timedelta | None, LONG_DURATION, Key("How long one attempt may take.", default_doc="no bound")
     ] = None

@@ -77,7 +77,7 @@ class Effect(StrEnum):
 
 
 Weight: TypeAlias = Annotated[
-    int, whole(1, _MOST_WEIGHT), Key("How much it counts.", missing="say what it is worth")
+    int, whole(1, _MOST_WEIGHT), Key("How much it counts.", missing="set its weight")
 ]
 LabelName: TypeAlias = Annotated[
     str,
@@ -126,7 +126,7 @@ _COMPARED: Final = Check(
 )
 _NAMED: Final = AnyOf(
     ("jobs", "labels"),
-    "say which jobs are meant: by their names in jobs, by labels, or both.",
+    "name the jobs: by their names in jobs, by labels, or both.",
     empty=False,
 )
 
@@ -292,7 +292,7 @@ def normalised(requirements: Requirements) -> Requirements:
 
 
 def canonical_requirements(requirements: Requirements) -> dict[str, Any]:
-    """The requirements as a job file writes them, normalised, without whatever is the default."""
+    """The requirements as a job file writes them, normalised, without defaults."""
     besides = {"executor": requirements.executor, "user": requirements.user}
     return {
         **shape_of(Requirements).write(normalised(requirements)),

@@ -23,7 +23,7 @@ from hetuflow_core.retry.policy import (
     Reaction,
     RetryChange,
     RetryPolicy,
-    Rule,
+    RetryRule,
     RuleCondition,
 )
 
@@ -41,7 +41,7 @@ __all__ = [
     "Retry",
     "RetryChange",
     "RetryPolicy",
-    "Rule",
+    "RetryRule",
     "RuleCondition",
     "check_pattern",
     "clip_retry",

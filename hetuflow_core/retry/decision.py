@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from hetuflow_core.retry.forms import RETRYABLE
-from hetuflow_core.retry.policy import Backoff, InstanceOutcome, RetryChange, RetryPolicy, Rule
+from hetuflow_core.retry.policy import Backoff, InstanceOutcome, RetryChange, RetryPolicy, RetryRule
 from hetuflow_core.states import INSTANCE_TERMINAL, InstanceStatus
 
 LOSSES_TO_QUARANTINE: Final = 3
@@ -114,7 +114,7 @@ def clip_retry(retry_at: datetime, deadline_at: datetime | None) -> datetime | G
     return retry_at
 
 
-def _first_rule(policy: RetryPolicy, outcome: InstanceOutcome) -> tuple[int | None, Rule | None]:
+def _first_rule(policy: RetryPolicy, outcome: InstanceOutcome) -> tuple[int | None, RetryRule | None]:
     for number, rule in enumerate(policy.rules):
         if rule.when.holds(outcome):
             return number, rule

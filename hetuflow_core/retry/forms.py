@@ -22,7 +22,7 @@ def _read_signal(given: ValueReader) -> int | None:
         return given.integer(1, _HIGHEST_SIGNAL)
     name = given.node.value.upper().removeprefix("SIG")
     if name not in SIGNALS:
-        given.refuse(f'"{given.node.value[:64]}" is no signal: use a name such as KILL, or a number.')
+        given.refuse(f'"{given.node.value[:64]}" is not a signal: use a name such as KILL, or a number.')
         return None
     return SIGNALS[name]
 

@@ -77,7 +77,7 @@ class RuleCondition(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     RULES: ClassVar = (
-        AnyKey("says nothing: use {keys}."),
+        AnyKey("is empty: use {keys}."),
         AtMostOne(_ENDS, "{keys} never hold together: make them separate rules."),
         Check(_refuse_other_ends),
     )
@@ -129,14 +129,14 @@ class RetryChange(msgspec.Struct, frozen=True, kw_only=True):
 
 def _refuse_idle_keys(reaction: Reaction, at: Section) -> None:
     if not reaction.retry and len(at.present) > 1:
-        at.refuse("does not retry, so there is nothing to change: keep retry: false alone.")
+        at.refuse("does not retry, so no change applies: keep retry: false alone.")
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     """A rule's `then`; None uses the value of the policy."""
 
     RULES: ClassVar = (
-        AnyKey("says nothing: use {retry: true} or {retry: false}."),
+        AnyKey("is empty: use {retry: true} or {retry: false}."),
         Check(_refuse_idle_keys),
     )
 
@@ -154,19 +154,19 @@ class Reaction(msgspec.Struct, frozen=True, kw_only=True):
     change: Annotated[RetryChange, Inline()] = RetryChange()
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class RetryRule(msgspec.Struct, frozen=True, kw_only=True):
     when: Annotated[
         RuleCondition,
         Key(
             "The ends of an attempt that the rule is for; all of its keys must hold.",
-            missing="say which end the rule is for, such as {exit_code: [75]}",
+            missing="name the end that the rule is for, such as {exit_code: [75]}",
         ),
     ]
-    then: Annotated[Reaction, Key("What to do after such an end.", missing="say what to do")] = Reaction()
+    then: Annotated[Reaction, Key("What to do after such an end.", missing="set the action")] = Reaction()
 
 
 def _max_delay(values: Mapping[str, Any]) -> timedelta:
-    # A long delay lifts the cap nobody set; a cap somebody set below the delay is a contradiction.
+    # A long delay lifts a default cap; an explicit cap below the delay is a contradiction.
     delay: timedelta = values.get("delay", _DELAY)
     return max(delay, _MAX_DELAY)
 
@@ -180,7 +180,7 @@ def _refuse_low_cap(policy: RetryPolicy, cap: ValueReader | None) -> None:
 
 def _refuse_idle_rules(policy: RetryPolicy, at: Section) -> None:
     _refuse_low_cap(policy, at.present.get("max_delay"))
-    for item, rule in at.pairs("rules", policy.rules, shape_of(Rule).read):
+    for item, rule in at.pairs("rules", policy.rules, shape_of(RetryRule).read):
         if rule.then.retry and not rule.when.lost and policy.max_attempts == 1:
             item.refuse("retries nothing, because max_attempts is 1: raise it.")
         _refuse_low_cap(policy.under(rule.then), item.find("then", "max_delay"))
@@ -214,9 +214,9 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         frozenset(RETRYABLE)
     )
     rules: Annotated[
-        tuple[Rule, ...],
+        tuple[RetryRule, ...],
         several(
-            section(Rule),
+            section(RetryRule),
             tuple,
             most=_MOST_RULES,
             too_many=f"has more than {_MOST_RULES} rules: put some of them together.",

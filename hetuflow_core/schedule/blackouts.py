@@ -74,7 +74,7 @@ def _read(given: ValueReader) -> AnyBlackout | None:
     if any(isinstance(text, str) and is_time_of_day(text) for text in texts):
         return shape_of(DailyBlackout).read(given)
     if len(texts) < len(ends):
-        # Nothing tells which kind of blackout the other end is for.
+        # The kind of blackout that the other end is for is unknown.
         return shape_of(DailyBlackout).read(_without(given, "from", "to"))
     weekdays = given.find("weekdays")
     if weekdays is not None and weekdays.node.value is not None:

@@ -1,4 +1,4 @@
-"""What becomes of wall-clock times that a change of clocks leaves out or repeats: a schedule's `dst`."""
+"""Wall-clock times that a clock change skips or repeats: a schedule's `dst`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetuflow_core.fields import Key
 
 
 class Gap(StrEnum):
-    """What becomes of a fixed wall-clock time that a change of clocks leaves out."""
+    """The action for a fixed wall-clock time that a clock change skips."""
 
     SHIFT = "shift"  # to the first instant after the gap
     SKIP = "skip"

@@ -1,4 +1,4 @@
-"""Fires that nobody generated in time: a schedule's `misfire`."""
+"""Fires that no server generated in time: a schedule's `misfire`."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class MisfirePolicy(StrEnum):
 
 
 class Misfire(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do about fires nobody generated in time; the job file writes `skip`, `latest` or `all(100)`."""
+    """The action for fires that no server generated in time: `skip`, `latest` or `all(100)` in a job file."""
 
     policy: MisfirePolicy = MisfirePolicy.LATEST
-    cap: int = DEFAULT_MISFIRE_CAP  # of `all`: the latest so many
+    cap: int = DEFAULT_MISFIRE_CAP  # of `all`: the latest N
 
     def __str__(self) -> str:
         return f"{self.policy.value}({self.cap})" if self.policy is MisfirePolicy.ALL else self.policy.value

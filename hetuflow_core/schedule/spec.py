@@ -1,4 +1,4 @@
-"""Schedules: what starts a job, and what becomes of fires that are late, doubled or unwanted.
+"""Schedules: triggers of a job, and policies for fires that are late, overlap or are excluded.
 
 A schedule has exactly one trigger: `cron`, `every`, `at`, `daemon`, `event` or `flow`.
 """
@@ -212,12 +212,12 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     calendar: Annotated[
         CalendarUse,
         section(CalendarUse, alone="exclude"),
-        Key("Days on which it fires, or does not; names alone stand for `exclude`."),
+        Key("Days on which it fires, or does not; names alone are short for `exclude`."),
     ] = CalendarUse()
     blackout: Annotated[
         tuple[AnyBlackout, ...], several(BLACKOUT, tuple), Key("Times in which it does not fire.")
     ] = ()
-    misfire: Annotated[Misfire, MISFIRE, Key("What happens to fires that no server generated in time.")] = (
+    misfire: Annotated[Misfire, MISFIRE, Key("The action for fires that no server generated in time.")] = (
         Misfire()
     )
     misfire_grace: Annotated[
@@ -232,7 +232,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     priority: Annotated[
         int | None,
         PRIORITY,
-        Key("Higher goes first among what is due.", default_doc="the priority of the job"),
+        Key("Among due instances, the highest priority goes first.", default_doc="the priority of the job"),
     ] = None
 
     @property

@@ -20,7 +20,7 @@ from psycopg.pq.abc import PGresult
 log: structlog.stdlib.BoundLogger = structlog.get_logger("hetuflow.postgres")
 
 _TRANSFORMER = "Transformer"
-# The loader registered for this id serves types without a loader of their own.
+# The loader registered for this id serves types without a loader.
 _ANY_TYPE = 0
 
 
@@ -43,7 +43,7 @@ class Transformer(Protocol):
 
 
 def transformer(driver: psycopg.AsyncConnection[Any]) -> Transformer:
-    """Return what adapts the values of a connection; it copies the adapters registered so far."""
+    """Return the adapters of a connection's values; it copies the adapters registered so far."""
     made: Callable[[psycopg.AsyncConnection[Any]], Transformer] | None = getattr(adapt, _TRANSFORMER, None)
     if made is None:
         _warn()

@@ -1,10 +1,10 @@
 """Declaration of settings: sections are frozen dataclasses, and each key is described in its annotation.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
-    class HttpSettings(Section):
+    class HttpSettings(SettingsSection):
         '''The address this server listens on.'''
 
-        port: Annotated[int, Key("TCP port.", least=0, most=65535)] = 8600
+        port: Annotated[int, Setting("TCP port.", least=0, most=65535)] = 8600
 
 The loader, the template, the reference page and `config show` use only these declarations.
 A key without a default and without `derived` is required. A key of type `SecretText` is never shown.
@@ -88,7 +88,7 @@ Bound: TypeAlias = int | timedelta
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class Setting:
     """Description and accepted values of a key; part of its `Annotated` type."""
 
     doc: str
@@ -101,7 +101,7 @@ class Key:
     example: Any = None  # for keys that have no fixed default
 
 
-class Section:
+class SettingsSection:
     """A `[section]` of the configuration; its docstring is its description for users."""
 
     __slots__ = ()
@@ -155,7 +155,7 @@ class KeySpec:
     optional: bool  # "not set" is a value: `None`
     required: bool
     default: Any
-    key: Key
+    key: Setting
 
     @property
     def path(self) -> str:
@@ -174,7 +174,7 @@ class KeySpec:
 class SectionSpec:
     name: str
     doc: str
-    type: type[Section]
+    type: type[SettingsSection]
     keys: tuple[KeySpec, ...]
 
 
@@ -182,11 +182,11 @@ def sections_of(settings_type: type[Settings]) -> tuple[SectionSpec, ...]:
     return tuple(
         SectionSpec(name, (section_type.__doc__ or "").strip(), section_type, _keys_of(name, section_type))
         for name, section_type in get_type_hints(settings_type).items()
-        if isinstance(section_type, type) and issubclass(section_type, Section)
+        if isinstance(section_type, type) and issubclass(section_type, SettingsSection)
     )
 
 
-def _keys_of(section: str, section_type: type[Section]) -> tuple[KeySpec, ...]:
+def _keys_of(section: str, section_type: type[SettingsSection]) -> tuple[KeySpec, ...]:
     hints = get_type_hints(section_type, include_extras=True)
     return tuple(
         _key_spec(section, hints[field.name], field)
@@ -196,7 +196,7 @@ def _keys_of(section: str, section_type: type[Section]) -> tuple[KeySpec, ...]:
 
 def _key_spec(section: str, hint: Any, field: Field[Any]) -> KeySpec:
     if get_origin(hint) is not Annotated:
-        raise TypeError(f"{section}.{field.name} must be declared as Annotated[type, Key(…)]")
+        raise TypeError(f"{section}.{field.name} must be declared as Annotated[type, Setting(…)]")
     declared, key = get_args(hint)
     optional = get_origin(declared) in (Union, UnionType) and NoneType in get_args(declared)
     if optional:

@@ -1,7 +1,7 @@
 """Load settings: defaults, then `app.toml`, then `HETUFLOW_SECTION__KEY`, then `HETUFLOW_SECTION__KEY_FILE`.
 
-All faults are reported together, each with the location of the value. Sections are declared with `Section`,
-`Settings` and `Key` (see `keys.py`); environment and paths are arguments.
+All faults are reported together, each with the location of the value. Sections are declared with
+`SettingsSection`, `Settings` and `Setting` (see `keys.py`); environment and paths are arguments.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from hetuflow_core.runtime.config.keys import (
     MASK,
     Derived,
     HostFacts,
-    Key,
     KeySpec,
     SecretText,
-    Section,
     SectionSpec,
+    Setting,
     Settings,
+    SettingsSection,
     sections_of,
 )
 from hetuflow_core.runtime.config.sources import (
@@ -44,11 +44,11 @@ __all__ = [
     "MASK",
     "Derived",
     "HostFacts",
-    "Key",
     "Loaded",
     "SecretText",
-    "Section",
+    "Setting",
     "Settings",
+    "SettingsSection",
     "load",
     "load_settings",
     "without_secrets",
@@ -144,7 +144,7 @@ class _SectionBuilder:
         self._where: dict[str, str] = {}
         self.origins: dict[str, str] = {}
 
-    def build(self, section: SectionSpec) -> Section | None:
+    def build(self, section: SectionSpec) -> SettingsSection | None:
         values: dict[str, Any] = {}
         for number, spec in enumerate(section.keys):
             above = values if len(values) == number else None

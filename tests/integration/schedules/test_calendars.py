@@ -93,9 +93,9 @@ async def test_calendars_of_one_apply_may_be_put_together_in_any_order(database:
         ([calendar("a", calendars=["a"])], "documents[0].calendars", "no part of itself"),
         ([calendar("a", holidays=["DF"])], "documents[0].holidays[0]", "is not a known set of holidays"),
         ([calendar("a", holidays="DE-XX")], "documents[0].holidays", 'DE has no region "XX"'),
-        ([calendar("a", dates=["2026-02-30"])], "documents[0].dates[0]", "is no date"),
+        ([calendar("a", dates=["2026-02-30"])], "documents[0].dates[0]", "is not a date"),
         ([calendar("a", dates=["2026-02-02/2026-02-01"])], "documents[0].dates[0]", "turn them round"),
-        ([calendar("a", weekdays=["funday"])], "documents[0].weekdays[0]", "is no weekday"),
+        ([calendar("a", weekdays=["funday"])], "documents[0].weekdays[0]", "is not a weekday"),
         ([calendar("a", holliday=["DE"])], "documents[0].holliday", 'did you mean "holidays"'),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 
 from hetuflow_core.errors import Invalid
 from hetuflow_core.jobfile import JobSpec, digest, load_documents, parse_documents, raw_documents, to_document
-from hetuflow_core.retry import Backoff, MemoryChange, Reaction, RetryChange, Rule, RuleCondition
+from hetuflow_core.retry import Backoff, MemoryChange, Reaction, RetryChange, RetryRule, RuleCondition
 
 RULES = """
 kind: job
@@ -54,7 +54,7 @@ def test_rules_are_read_in_order() -> None:
     (spec,) = load_documents(parse_documents(RULES, "yaml", "jobs.yaml"))
     assert isinstance(spec, JobSpec)
     assert spec.retry.rules == (
-        Rule(
+        RetryRule(
             when=RuleCondition(exit_code=(3, 75), output="(?i)rate limit"),
             then=Reaction(
                 delay=timedelta(minutes=1),
@@ -63,19 +63,19 @@ def test_rules_are_read_in_order() -> None:
                 jitter=False,
             ),
         ),
-        Rule(when=RuleCondition(exit_code=(2,)), then=Reaction(retry=False)),
-        Rule(
+        RetryRule(when=RuleCondition(exit_code=(2,)), then=Reaction(retry=False)),
+        RetryRule(
             when=RuleCondition(oom=True),
             then=Reaction(
                 change=RetryChange(memory=MemoryChange(times=Decimal("1.5")), labels={"size": "big"})
             ),
         ),
-        Rule(
+        RetryRule(
             when=RuleCondition(signal=(9, 11, 15, 64)),
             then=Reaction(change=RetryChange(memory=MemoryChange(size=4 * 1024**3))),
         ),
-        Rule(when=RuleCondition(timed_out=True), then=Reaction()),
-        Rule(when=RuleCondition(lost=True), then=Reaction(delay=timedelta(0))),
+        RetryRule(when=RuleCondition(timed_out=True), then=Reaction()),
+        RetryRule(when=RuleCondition(lost=True), then=Reaction(delay=timedelta(0))),
     )
 
 
@@ -121,7 +121,7 @@ FAILS = {"exit_code": 1}
     ("rule", "field", "message"),
     [
         ({"then": STOP}, "", '"when" is missing: say which end the rule is for'),
-        ({"when": FAILS}, "", '"then" is missing: say what to do.'),
+        ({"when": FAILS}, "", '"then" is missing: set the action.'),
         ({"if": FAILS, "when": FAILS, "then": STOP}, ".if", "is not a known key"),
         ({"when": {}, "then": STOP}, ".when", "says nothing: use exit_code, signal,"),
         ({"when": {"oom": None}, "then": STOP}, ".when", "says nothing"),
@@ -129,7 +129,7 @@ FAILS = {"exit_code": 1}
         ({"when": {"exit_code": 0}, "then": STOP}, ".when.exit_code", "must be between 1 and 255, not 0."),
         ({"when": {"exit_code": []}, "then": STOP}, ".when.exit_code", "the list is empty"),
         ({"when": {"exit_code": [1, "x"]}, "then": STOP}, ".when.exit_code[1]", "must be a whole number"),
-        ({"when": {"signal": "KIL"}, "then": STOP}, ".when.signal", '"KIL" is no signal'),
+        ({"when": {"signal": "KIL"}, "then": STOP}, ".when.signal", '"KIL" is not a signal'),
         ({"when": {"signal": [65]}, "then": STOP}, ".when.signal[0]", "must be between 1 and 64"),
         ({"when": {"oom": False}, "then": STOP}, ".when.oom", "write true, or leave it out."),
         ({"when": {"lost": True, "exit_code": 1}, "then": STOP}, ".when", "exit_code and lost never hold"),

@@ -225,7 +225,7 @@ def test_a_version_of_the_job_knows_nothing_of_its_schedules() -> None:
                 "blackout": [{"from": "22:00", "to": "23:00", "weekdays": ["monkey"]}],
             },
             "blackout[0].weekdays[0]",
-            "is no weekday",
+            "is not a weekday",
         ),
         (
             {

@@ -20,7 +20,7 @@ from hetuflow_core.retry import (
     Retry,
     RetryChange,
     RetryPolicy,
-    Rule,
+    RetryRule,
     RuleCondition,
     clip_retry,
     deadline_passed,
@@ -37,8 +37,8 @@ def failed(**facts: Any) -> InstanceOutcome:
     return InstanceOutcome(status=FAILED, **facts)
 
 
-def rule(then: Reaction | None = None, **when: Any) -> Rule:
-    return Rule(when=RuleCondition(**when), then=then or Reaction())
+def rule(then: Reaction | None = None, **when: Any) -> RetryRule:
+    return RetryRule(when=RuleCondition(**when), then=then or Reaction())
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ outcomes = st.builds(
 )
 delays = st.none() | st.timedeltas(timedelta(0), timedelta(days=30))
 rules = st.builds(
-    Rule,
+    RetryRule,
     when=st.builds(
         RuleCondition,
         exit_code=st.sets(st.integers(1, 4), max_size=2).map(tuple),
@@ -189,7 +189,7 @@ rules = st.builds(
     outcomes, st.lists(rules, max_size=5).map(tuple), st.integers(1, 5), st.integers(1, 4), st.floats(0, 1)
 )
 def test_no_rule_goes_beyond_the_limits(
-    outcome: InstanceOutcome, rules: tuple[Rule, ...], attempts: int, losses: int, random: float
+    outcome: InstanceOutcome, rules: tuple[RetryRule, ...], attempts: int, losses: int, random: float
 ) -> None:
     policy = RetryPolicy(max_attempts=3, rules=rules)
     decision = decide(policy, outcome, attempts_spent=attempts, losses=losses, random=random)
