@@ -15,11 +15,11 @@ from hypothesis import given, settings as hypothesis_settings, strategies as st
 from hetuflow_core.errors import ConfigInvalid
 from hetuflow_core.runtime.config.loading import (
     HostFacts,
-    Key,
     Loaded,
     SecretText,
-    Section,
+    Setting,
     Settings,
+    SettingsSection,
     load,
     without_secrets,
 )
@@ -31,19 +31,19 @@ NOWHERE = Path("/nonexistent")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kinds(Section):
+class Kinds(SettingsSection):
     """One key of every kind."""
 
-    text: Annotated[str, Key("A text.")] = "text"
-    number: Annotated[int, Key("A number.", least=-(2**62), most=2**62)] = 1
-    flag: Annotated[bool, Key("A flag.")] = False
-    span: Annotated[timedelta, Key("A duration.")] = timedelta(seconds=1)
-    path: Annotated[Path, Key("A path.")] = Path("/x")
-    choice: Annotated[Literal["one", "two"], Key("A choice.")] = "one"
-    texts: Annotated[tuple[str, ...], Key("A list.")] = ("a", "b")
-    facts: Annotated[Mapping[str, str], Key("A map.")] = field(default_factory=dict)
-    maybe: Annotated[str | None, Key("Optional.")] = None
-    hidden: Annotated[SecretText | None, Key("Secret.")] = None
+    text: Annotated[str, Setting("A text.")] = "text"
+    number: Annotated[int, Setting("A number.", least=-(2**62), most=2**62)] = 1
+    flag: Annotated[bool, Setting("A flag.")] = False
+    span: Annotated[timedelta, Setting("A duration.")] = timedelta(seconds=1)
+    path: Annotated[Path, Setting("A path.")] = Path("/x")
+    choice: Annotated[Literal["one", "two"], Setting("A choice.")] = "one"
+    texts: Annotated[tuple[str, ...], Setting("A list.")] = ("a", "b")
+    facts: Annotated[Mapping[str, str], Setting("A map.")] = field(default_factory=dict)
+    maybe: Annotated[str | None, Setting("Optional.")] = None
+    hidden: Annotated[SecretText | None, Setting("Secret.")] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -106,7 +106,7 @@ def test_a_long_delay_lifts_the_cap_nobody_set() -> None:
         ({"max_unavailable": "101%"}, "daemon.max_unavailable", "nor a share"),
         ({"livenes": {}}, "daemon.livenes", 'did you mean "liveness"?'),
         ({"liveness": {}}, "daemon.liveness", "asks nothing: use command, http or tcp"),
-        ({"liveness": {"command": []}}, "daemon.liveness.command", "is no command"),
+        ({"liveness": {"command": []}}, "daemon.liveness.command", "is not a command"),
         (
             {"liveness": {"command": ["true"], "tcp": {"port": 1}}},
             "daemon.liveness",
@@ -117,14 +117,18 @@ def test_a_long_delay_lifts_the_cap_nobody_set() -> None:
         (
             {"readiness": {"tcp": {"port": 1, "host": "a b"}}},
             "daemon.readiness.tcp.host",
-            "no name or address",
+            "not a name or address",
         ),
         (
             {"readiness": {"http": {"url": "ftp://x"}}},
             "daemon.readiness.http.url",
-            "no address of a web server",
+            "not an address of a web server",
         ),
-        ({"readiness": {"http": {"url": "http://[x"}}}, "daemon.readiness.http.url", "no address of a web"),
+        (
+            {"readiness": {"http": {"url": "http://[x"}}},
+            "daemon.readiness.http.url",
+            "not an address of a web",
+        ),
         ({"readiness": {"http": {}}}, "daemon.readiness.http", '"url" is missing'),
         (
             {"readiness": {"tcp": {"port": 1}, "interval": "1ms"}},

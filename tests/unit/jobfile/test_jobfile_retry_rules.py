@@ -120,11 +120,11 @@ FAILS = {"exit_code": 1}
 @pytest.mark.parametrize(
     ("rule", "field", "message"),
     [
-        ({"then": STOP}, "", '"when" is missing: say which end the rule is for'),
+        ({"then": STOP}, "", '"when" is missing: name the end that the rule is for'),
         ({"when": FAILS}, "", '"then" is missing: set the action.'),
         ({"if": FAILS, "when": FAILS, "then": STOP}, ".if", "is not a known key"),
-        ({"when": {}, "then": STOP}, ".when", "says nothing: use exit_code, signal,"),
-        ({"when": {"oom": None}, "then": STOP}, ".when", "says nothing"),
+        ({"when": {}, "then": STOP}, ".when", "is empty: use exit_code, signal,"),
+        ({"when": {"oom": None}, "then": STOP}, ".when", "is empty"),
         ({"when": {"exitcode": 1, "oom": True}, "then": STOP}, ".when.exitcode", 'did you mean "exit_code"?'),
         ({"when": {"exit_code": 0}, "then": STOP}, ".when.exit_code", "must be between 1 and 255, not 0."),
         ({"when": {"exit_code": []}, "then": STOP}, ".when.exit_code", "the list is empty"),
@@ -137,7 +137,7 @@ FAILS = {"exit_code": 1}
         ({"when": {"oom": True, "timed_out": True}, "then": STOP}, ".when", "oom and timed_out never hold"),
         ({"when": {"output": "(a"}, "then": STOP}, ".when.output", "is not closed"),
         ({"when": {"output": r"\bx"}, "then": STOP}, ".when.output", "is not supported in a pattern"),
-        ({"when": FAILS, "then": {}}, ".then", "says nothing"),
+        ({"when": FAILS, "then": {}}, ".then", "is empty"),
         ({"when": FAILS, "then": {"retry": False, "delay": "1s"}}, ".then", "keep retry: false alone"),
         ({"when": FAILS, "then": {"retry": "no"}}, ".then.retry", "must be true or false"),
         ({"when": FAILS, "then": {"delay": "31d"}}, ".then.delay", "must be between 0s and 30d"),

@@ -273,7 +273,7 @@ def test_what_is_not_enforced_is_refused() -> None:
 def test_a_condition_that_says_nothing_is_no_rule_for_every_end() -> None:
     faults = faults_of(job(**_retry({"oom": None}, {"retry": False})))
     assert faults == {
-        "retry.rules[0].when": "says nothing: use exit_code, signal, oom, timed_out, lost or output."
+        "retry.rules[0].when": "is empty: use exit_code, signal, oom, timed_out, lost or output."
     }
 
 
@@ -464,7 +464,7 @@ def test_the_words_of_coming_versions_are_read_already() -> None:
         (
             {"placement": {"anti_affinity": {"required": [{}]}}},
             "placement.anti_affinity.required[0]",
-            "say which jobs are meant",
+            "name the jobs",
         ),
         (
             {"placement": {"anti_affinity": {"preferred": [{"jobs": ["a"]}]}}},
