@@ -104,8 +104,7 @@ class HttpSettings(SettingsSection):
         SecretText,
         Setting(
             "Key that encrypts secrets and signs the access tokens of users; must be the same on all "
-            "servers. It has "
-            "no default: "
+            "servers. It has no default: "
             'create one with `python3 -c "import secrets; print(secrets.token_urlsafe(48))"`.',
             min_length=32,
             # Too short to be accepted, so that an unchanged template does not start with a public key.
@@ -142,8 +141,7 @@ class HttpSettings(SettingsSection):
     advertise_url: Annotated[
         str | None,
         Setting(
-            "Address at which agents and other servers reach this server, if it differs from the "
-            "listen address.",
+            "Address at which agents and other servers reach this server; the listen address if not given.",
             rule=http_url_fault,
             example="https://hetuflow.example.com",
         ),
@@ -151,8 +149,7 @@ class HttpSettings(SettingsSection):
     weight: Annotated[
         int,
         Setting(
-            "Share of the namespaces that this server owns, relative to other servers; 0: only pinned "
-            "namespaces.",
+            "Share of namespaces that this server owns, relative to others; 0: only pinned namespaces.",
             least=0,
             most=10_000,
         ),
@@ -202,8 +199,7 @@ class LeaderSettings(SettingsSection):
     ttl: Annotated[
         timedelta,
         Setting(
-            "How long leadership lasts without renewal. After a crash there is no leader for at most "
-            "this time.",
+            "How long leadership lasts without renewal: the longest time without a leader after a crash.",
             least=timedelta(seconds=1),
             most=timedelta(minutes=5),
         ),
@@ -279,8 +275,7 @@ class WebhookSettings(SettingsSection):
         tuple[str, ...],
         Setting(
             "Private networks that webhooks may call, such as `10.1.0.0/16`. Never allow the network "
-            "of a cloud "
-            "metadata service.",
+            "of a cloud metadata service.",
             rule=_networks_fault,
         ),
     ] = ()

@@ -69,4 +69,4 @@ def test_every_shell_has_a_script(shell: str, system: System) -> None:
 def test_nothing_is_offered_when_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETUFLOW_URL", "http://127.0.0.1:1")
     context = click.Context(hetuflow, info_name="hetuflow")
-    assert completion_items.offered(context, "job", "") == []
+    assert completion_items.completion_items(context, "job", "") == []
