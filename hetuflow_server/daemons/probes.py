@@ -11,7 +11,6 @@ from hetuflow_core import daemon, messages as m
 from hetuflow_core.errors import Invalid
 from hetuflow_server.daemons import store
 from hetuflow_server.postgres.database import Database
-from hetuflow_server.queue.rows import Claimed
 from hetuflow_server.schedules.stored_specs import StoredSpecs
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -31,13 +30,10 @@ class DaemonProbes:
         self._database = database
         self._specs = StoredSpecs()
 
-    async def of(self, claimed: Sequence[Claimed]) -> dict[UUID, ProbePair]:
-        """Return {instance: what it is to be asked}, for those of a daemon."""
-        slots = [row.id for row in claimed if row.slot is not None]
-        if not slots:
-            return {}
+    async def of(self, instances: Sequence[UUID]) -> dict[UUID, ProbePair]:
+        """Return the probes of instances of daemons, by instance."""
         async with self._database.transaction() as connection:
-            texts = await store.specs_of(connection, slots)
+            texts = await store.specs_of(connection, instances)
         return {id_: self._probes(text) for id_, text in texts.items()}
 
     def _probes(self, text: str) -> ProbePair:

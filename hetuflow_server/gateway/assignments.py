@@ -53,7 +53,8 @@ class Assignments:
         if not claimed:
             return []
         await self._learn(claimed)
-        probes = await self._probes.of(claimed)
+        daemons = [row.id for row in claimed if row.slot is not None]
+        probes = await self._probes.of(daemons) if daemons else {}
         made, broken = [], []
         templates: dict[tuple[int, int, str | None], _AssignmentTemplate] = {}
         for row in claimed:
@@ -69,9 +70,8 @@ class Assignments:
             except Invalid as error:
                 broken.append(_broken(row, error))
                 continue
-            asked = NO_PROBES if row.slot is None else probes.get(row.id, NO_PROBES)
             resources = self._classes.of(row.placement_id).resources
-            made.append(_assignment(row, template, run, resources, asked))
+            made.append(_assignment(row, template, run, resources, probes.get(row.id, NO_PROBES)))
         if broken:
             async with self._database.transaction() as connection:
                 settled = await self._finisher.settle(connection, broken, transitions.finish)
