@@ -79,7 +79,7 @@ def repeated_class_names(root: Path) -> Iterator[str]:
     for package in PACKAGES:
         places: dict[str, list[str]] = defaultdict(list)
         for path in _files(root, package):
-            for node in ast.walk(_tree(path)):
+            for node in _nodes(path):
                 if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                     places[node.name].append(_name(root, path))
         for name, paths in places.items():
@@ -326,8 +326,9 @@ def _name(root: Path, path: Path) -> str:
 
 
 @functools.cache
-def _tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def _nodes(path: Path) -> list[ast.AST]:
+    """The syntax tree of a file, its root first; several rules look at each file."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
 
 
 def _children(folder: Path) -> set[str]:
@@ -354,7 +355,7 @@ def _layers(root: Path) -> dict[str, tuple[bool, set[str]]]:
 
 def _libraries(path: Path) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(_tree(path)):
+    for node in _nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name.partition(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -364,9 +365,8 @@ def _libraries(path: Path) -> set[str]:
 
 def _texts(path: Path) -> Iterator[tuple[int, str]]:
     """Texts in the code with their lines, an f-string as a whole; docstrings are not among them."""
-    tree = _tree(path)
-    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+    skipped = {id(node.value) for node in _nodes(path) if isinstance(node, ast.Expr)}
+    for node in _nodes(path):
         if isinstance(node, ast.JoinedStr):
             skipped |= {id(part) for part in node.values}
             parts = [part.value if isinstance(part, ast.Constant) else "?" for part in node.values]
@@ -377,10 +377,10 @@ def _texts(path: Path) -> Iterator[tuple[int, str]]:
 
 def _imports_by_name(path: Path) -> bool:
     """Whether a module is loaded by its name, or names of the module itself are (`__getattr__`)."""
-    tree = _tree(path)
-    called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    module, *nodes = _nodes(path)
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
     names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in called}
-    functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    functions = {node.name for node in ast.iter_child_nodes(module) if isinstance(node, ast.FunctionDef)}
     return bool(names & _IMPORTING) or "__getattr__" in functions
 
 
