@@ -73,6 +73,8 @@ def rest_api(services: Services, readiness: Readiness, origins: Sequence[str] = 
         before_request=repeating_with(services.idempotent_requests, refuse_unreadable),
         logging_config=None,
     )
+    # First: it changes the OpenAPI document, which `declare_queries` may have to read.
+    declare_keys(api)
     declare_queries(api)
     resolve_one_by_one(api)
-    return declare_keys(api)
+    return api

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
-from click.types import UUIDParameterType
 
 from hetuflow_server.cli.lazy_loading import load
 from hetuflow_server.cli.options.shared import COMMON, everywhere, hand_on
@@ -133,26 +132,16 @@ def all_commands(
             yield from all_commands(command, (*path, name))
 
 
-class _NameOf(click.ParamType[str]):
-    """Text that stands for something the server knows by name."""
+class _Reference(click.ParamType[Any]):
+    """A name or an id of something on the server, which the server completes."""
 
-    name = "text"
-
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, given_as: click.ParamType[Any]) -> None:
         self.kind = kind
+        self.name = given_as.name
+        self._given_as = given_as
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        return click.STRING.convert(value, param, ctx)
-
-    def shell_complete(
-        self, ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        return _offered(ctx, self.kind, incomplete)
-
-
-class _IdOf(UUIDParameterType):
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+        return self._given_as.convert(value, param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, _param: click.Parameter, incomplete: str
@@ -166,10 +155,8 @@ def _completed(noun: str, parameter: click.Parameter) -> click.ParamType[Any]:
     kind = _COMPLETED.get((noun, name)) or _COMPLETED.get(("", name))
     if parameter.metavar == "FILE" and parameter.type is click.STRING:
         return click.Path()
-    if kind is not None and parameter.type is click.STRING:
-        return _NameOf(kind)
-    if kind is not None and parameter.type is click.UUID:
-        return _IdOf(kind)
+    if kind is not None and parameter.type in {click.STRING, click.UUID}:
+        return _Reference(kind, parameter.type)
     return parameter.type
 
 

@@ -14,7 +14,7 @@ from litestar.exceptions import MethodNotAllowedException
 from hetuflow_core import ids, messages as m
 from hetuflow_server.gateway.calls import CALLS, Call, Gateway
 from hetuflow_server.http.credentials import credential_in
-from hetuflow_server.http.direct_calls import DirectAnswer, DirectCall, Exchange, HungUp
+from hetuflow_server.http.direct_calls import CallRequest, DirectAnswer, DirectCall, HungUp
 from hetuflow_server.http.problems import PROBLEM_JSON, answer_of
 
 _encode = msgspec.json.Encoder().encode
@@ -34,7 +34,7 @@ class Entrance:
         self._gateway = gateway
         self._call = call
 
-    async def answer(self, request: Exchange) -> DirectAnswer:
+    async def answer(self, request: CallRequest) -> DirectAnswer:
         try:
             payload = await self._serve(request)
         except HungUp:
@@ -44,7 +44,7 @@ class Entrance:
             return DirectAnswer(said.status, PROBLEM_JSON, _encode(said.problem), said.headers)
         return DirectAnswer(HTTPStatus.OK, "application/json", _envelope(self._call.answer_kind, payload))
 
-    async def _serve(self, request: Exchange) -> Any:
+    async def _serve(self, request: CallRequest) -> Any:
         if request.method != "POST":
             raise MethodNotAllowedException(
                 "The calls of agents are made with POST.", headers={"Allow": "POST"}

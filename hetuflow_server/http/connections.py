@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
-from typing import Any, ClassVar
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
+from uvicorn import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from hetuflow_server.http.direct_calls import DirectCall, Exchange
 from hetuflow_server.http.write_coalescing import JoiningTransport
+
+# Undocumented attributes and methods of uvicorn's protocol that this module uses.
+_PRIVATE_PARTS: Final = (
+    *("app", "cycle", "expect_100_continue", "flow", "headers", "loop", "parser", "pipeline"),
+    *("server_state", "tasks", "transport", "url"),
+    *("_start_asgi_task", "connection_lost", "connection_made", "on_body", "on_headers_complete"),
+    *("on_message_complete", "on_response_complete"),
+)
+
+
+def missing_parts(app: Any) -> Sequence[str]:
+    """Return the private parts that the installed uvicorn lacks; needs a running event loop."""
+    protocol: Any = HttpToolsProtocol(Config(app, lifespan="off", log_config=None), ServerState(), {})
+    protocol.on_message_begin()  # the protocol sets some attributes with its first request only
+    return [name for name in _PRIVATE_PARTS if not hasattr(protocol, name)]
 
 
 def connections_with(calls: Mapping[str, DirectCall]) -> type[HttpConnection]:

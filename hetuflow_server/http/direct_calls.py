@@ -35,6 +35,24 @@ class DirectAnswer(NamedTuple):
     headers: Mapping[str, str] | None = None
 
 
+class CallRequest(Protocol):
+    """What a direct call reads of its request, whichever way the request came."""
+
+    @property
+    def method(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def headers(self) -> Mapping[bytes, bytes]: ...
+
+    @property
+    def trace_id(self) -> str: ...
+
+    async def body(self) -> bytes: ...
+
+
 class DirectCall(Protocol):
     """What is served under one path; errors are its own to turn into answers."""
 
@@ -43,7 +61,11 @@ class DirectCall(Protocol):
     # The answer may take long, and is not wanted any more once the caller has hung up.
     waits: bool
 
-    async def answer(self, request: Exchange) -> DirectAnswer: ...
+    async def answer(self, request: CallRequest) -> DirectAnswer: ...
+
+
+def too_large(call: DirectCall) -> TooLarge:
+    return TooLarge(f"A message has {call.most_body:,} bytes at most: send less at once.")
 
 
 class ExchangeConnection(Protocol):
@@ -142,7 +164,7 @@ class Exchange:
             self._line.resume_reading()
             await self._more
         if self._size > self._call.most_body:
-            raise TooLarge(f"A message has {self._call.most_body:,} bytes at most: send less at once.")
+            raise too_large(self._call)
         return self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
 
     def _begin(self) -> None:

@@ -150,12 +150,11 @@ _REPLAYED_HEADER: Final = OpenAPIHeader(
 )
 
 
-def declare_keys(app: Litestar) -> Litestar:
+def declare_keys(app: Litestar) -> None:
     """Say in the OpenAPI document which calls take an idempotency key, and what they may then answer."""
     for handler in keyed_handlers(app):
         handler.operation_class = KeyedOperation
         handler.responses = {**problems(HTTPStatus.CONFLICT), **(handler.responses or {})}
-    return app
 
 
 def keyed_handlers(app: Litestar) -> list[HTTPRouteHandler]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from litestar import Litestar
-from litestar.routes import HTTPRoute
+
+from hetuflow_server.http.argument_models import models_with
 
 
 def resolve_one_by_one(app: Litestar) -> None:
@@ -11,9 +12,7 @@ def resolve_one_by_one(app: Litestar) -> None:
 
     The framework makes a task for each of several that do not depend on each other, lest one waits for the
     other. None of ours waits for anything: the tasks took longer than all the rest of a call's way to its
-    handler.
+    handler. Without the private part of litestar that allows this, litestar makes the tasks.
     """
-    for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            for _, model in route.route_handler_map.values():
-                model.dependency_batches = [{one} for batch in model.dependency_batches for one in batch]
+    for _, model in models_with(app, "dependency_batches") or ():
+        model.dependency_batches = [{one} for batch in model.dependency_batches for one in batch]

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import errno
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -15,7 +15,7 @@ import uvicorn
 from hetuflow_core.errors import HostBlocked, PortTaken
 from hetuflow_core.runtime.file_descriptors import descriptor_ceiling, raise_descriptor_limit
 from hetuflow_core.runtime.lifecycle import StopSwitch
-from hetuflow_server.http.connections import connections_with
+from hetuflow_server.http.asgi_calls import AsgiCalls
 from hetuflow_server.http.direct_calls import DirectCall
 from hetuflow_server.http.tls import ServerTls
 
@@ -28,6 +28,7 @@ _ENOUGH_DESCRIPTORS = 12_000
 _SPARE_DESCRIPTORS = 200
 # How old the date in the head of an answer may be.
 _DATE_SECONDS = 1.0
+_START_CHECK_SECONDS = 0.005
 
 
 def descriptor_note() -> str | None:
@@ -107,54 +108,77 @@ class HttpServer:
         stop_timeout: float,
         tls: ServerTls | None = None,
     ) -> None:
-        """`calls` are served by their paths, past ASGI; the rest is the application's."""
+        """`calls` are served by their paths, past ASGI if possible; the rest is the application's."""
+        self._app = app
+        self._calls = calls
         self._listener = listener
         self._stop_switch = stop_switch
-        self._server = _Server(
-            uvicorn.Config(
-                app,
-                http=connections_with(calls),
-                lifespan="off",
-                log_config=None,
-                access_log=False,
-                proxy_headers=False,
-                server_header=False,
-                date_header=True,
-                backlog=_BACKLOG,
-                timeout_keep_alive=75,
-                timeout_graceful_shutdown=max(1, int(stop_timeout)),
-                ssl_context_factory=None if tls is None else (lambda *_: tls.context),
-            ),
-        )
+        self._stop_seconds = max(1, int(stop_timeout))
+        self._tls = tls
+        self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        self._serving = asyncio.create_task(
-            self._server.serve(sockets=[self._listener.socket]),
+        server = self._server = _Server(self._config())
+        serving = self._serving = asyncio.create_task(
+            server.serve(sockets=[self._listener.socket]),
             name="http server",
         )
-        accepting = asyncio.create_task(self._server.accepting.wait())
-        await asyncio.wait({self._serving, accepting}, return_when=asyncio.FIRST_COMPLETED)
-        accepting.cancel()
-        if self._serving.done():
-            self._serving.result()
+        while not server.started and not serving.done():
+            await asyncio.wait({serving}, timeout=_START_CHECK_SECONDS)
+        if serving.done():
+            serving.result()
             raise HostBlocked("The HTTP server ended before it could listen: see the log.")
-        self._serving.add_done_callback(self._note_end)
+        serving.add_done_callback(self._note_end)
 
     async def stop(self) -> None:
-        self._server.end()
-        if self._serving is not None:
+        if self._server is not None and self._serving is not None:
+            self._server.end()
             await self._serving
 
+    def _config(self) -> uvicorn.Config:
+        app, protocol = _served_by(self._app, self._calls)
+        tls = self._tls
+        return uvicorn.Config(
+            app,
+            http=protocol,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            date_header=True,
+            backlog=_BACKLOG,
+            timeout_keep_alive=75,
+            timeout_graceful_shutdown=self._stop_seconds,
+            ssl_context_factory=None if tls is None else (lambda *_: tls.context),
+        )
+
     def _note_end(self, serving: asyncio.Task[None]) -> None:
-        if not self._server.should_exit and not serving.cancelled():
+        ending = self._server is not None and self._server.should_exit
+        if not ending and not serving.cancelled():
             self._stop_switch.fail(serving.exception() or HostBlocked("The HTTP server ended by itself."))
+
+
+def _served_by(app: Any, calls: Mapping[str, DirectCall]) -> tuple[Any, Any]:
+    """Return the application and the protocol for uvicorn; direct calls go past ASGI if it allows that."""
+    missing: Sequence[str]
+    try:
+        # Not at the top: it extends a private class of uvicorn, which another version may not have.
+        from hetuflow_server.http.connections import connections_with, missing_parts  # noqa: PLC0415
+    except ImportError as error:
+        missing = [str(error)]
+    else:
+        missing = missing_parts(app)
+        if not missing:
+            return app, connections_with(calls)
+    log.warning("uvicorn lacks private parts, agents' calls are served over ASGI", missing=missing)
+    return AsgiCalls(app, calls), "auto"
 
 
 class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.accepting = asyncio.Event()
         self._ending = asyncio.Event()
 
     def end(self) -> None:
@@ -162,15 +186,15 @@ class _Server(uvicorn.Server):
         self._ending.set()
 
     async def main_loop(self) -> None:
-        """Do as uvicorn does, which looks ten times a second whether it is to end: this one is told."""
+        """Wait for `end`; uvicorn's own loop, used if `on_tick` is missing, checks ten times a second."""
+        if not hasattr(self, "on_tick"):
+            log.warning("uvicorn lacks private parts, its own main loop is used", missing=["on_tick"])
+            await super().main_loop()
+            return
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_DATE_SECONDS):
                     await self._ending.wait()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.accepting.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

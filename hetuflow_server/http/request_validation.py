@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from difflib import get_close_matches
 from typing import Any
 
 from litestar import Litestar, Request
 from litestar.exceptions import ClientException
+from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 
 from hetuflow_core.errors import Fault, Invalid, TooLarge
+from hetuflow_server.http.argument_models import models_with
 from hetuflow_server.http.authorization import RouteAccess, declared
 
 _NUL = "\x00"
@@ -39,11 +41,30 @@ async def refuse_unreadable(request: Request[Any, Any, Any]) -> None:
 
 def declare_queries(app: Litestar) -> None:
     """Note with each route which words of a query it knows."""
+    for handler, names in _expected_queries(app):
+        handler.opt[_QUERIES] = names | handler.opt.get(_QUERIES, frozenset())
+
+
+def _expected_queries(app: Litestar) -> Iterator[tuple[HTTPRouteHandler, frozenset[str]]]:
+    models = models_with(app, "expected_query_params")
+    if models is None:
+        yield from _documented_queries(app)
+        return
+    for handler, model in models:
+        yield handler, frozenset(one.field_alias for one in model.expected_query_params)
+
+
+def _documented_queries(app: Litestar) -> Iterator[tuple[HTTPRouteHandler, frozenset[str]]]:
+    """Yield each handler with the names in the OpenAPI document, which takes long to make."""
+    paths = app.openapi_schema.paths or {}
     for route in app.routes:
-        if isinstance(route, HTTPRoute):
-            for handler, model in route.route_handler_map.values():
-                known = frozenset(one.field_alias for one in model.expected_query_params)
-                handler.opt[_QUERIES] = known | handler.opt.get(_QUERIES, frozenset())
+        if isinstance(route, HTTPRoute) and route.path_format in paths:
+            for handler in route.route_handlers:
+                for method in handler.http_methods:
+                    operation = getattr(paths[route.path_format], method.lower(), None)
+                    if operation is not None:
+                        parameters = operation.parameters or ()
+                        yield handler, frozenset(one.name for one in parameters if one.param_in == "query")
 
 
 def refuse_unknown_queries(request: Request[Any, Any, Any]) -> None:

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import psycopg
 from psycopg import pq
-from psycopg.adapt import Transformer
 from psycopg.pq.abc import PGresult
 from psycopg.types.json import set_json_loads
 
+from hetuflow_server.postgres.adaptation import transformer
 from hetuflow_server.postgres.arrays import register_arrays
 from hetuflow_server.postgres.pipeline import Pipeline
 from hetuflow_server.postgres.statements import Key, Prepared, translated
@@ -183,7 +183,7 @@ class Session:
         set_json_loads(msgspec.json.decode, driver)
         register_arrays(driver)
         # Created last: it copies the adapters of its connection.
-        self._adaptation = Transformer(driver)
+        self._adaptation = transformer(driver)
         self._pipeline = Pipeline(driver)
         self._prepared = Prepared(_MOST_PREPARED)
         # Commands to send before the next statement, outside of its transaction.

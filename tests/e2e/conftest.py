@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -65,7 +65,7 @@ def command_on(database_url: str, *arguments: str) -> str:
 
 
 @contextmanager
-def serving(database_server: DatabaseServer) -> Iterator[System]:
+def serving(database_server: DatabaseServer, program: Sequence[str] = HETUFLOW) -> Iterator[System]:
     """A server on a database of its own, bootstrapped as a person would: key and token from the database."""
     database_url = database_server.clone(f"e2e_{uuid4().hex[:12]}")
     api_key = command_on(database_url, "key", "create", "--role", "admin", "-q")
@@ -77,7 +77,7 @@ def serving(database_server: DatabaseServer) -> Iterator[System]:
         # Receivers of tests are on this computer.
         HETUFLOW_WEBHOOKS__ALLOW="127.0.0.0/8",
     )
-    with Running([*HETUFLOW, "server"], env=environment) as server:
+    with Running([*program, "server"], env=environment) as server:
         url = server.await_log("Listening.")["url"]
         with Hetuflow(url, api_key) as client:
             yield System(url, database_url, api_key, token, client, server)

@@ -11,7 +11,7 @@ from uvicorn.server import ServerState
 
 from hetuflow_core.errors import TooLarge
 from hetuflow_server.http.connections import HttpConnection, connections_with
-from hetuflow_server.http.direct_calls import DirectAnswer, Exchange
+from hetuflow_server.http.direct_calls import CallRequest, DirectAnswer, Exchange
 from tests.support.garbage import garbage_of
 from tests.support.http.transports import Written
 
@@ -30,7 +30,7 @@ class Echo:
         self.begun: list[str] = []
         self.ended: list[str] = []
 
-    async def answer(self, request: Exchange) -> DirectAnswer:
+    async def answer(self, request: CallRequest) -> DirectAnswer:
         self.begun.append(request.method)
         try:
             await self.may_answer.wait()
