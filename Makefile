@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
 
-.PHONY: help install dev test coverage fuzz chaos chaos-bugs bench bench-smoke paths lint check format docs lock clean
+.PHONY: help install dev test test-bounds coverage fuzz chaos chaos-bugs bench bench-smoke paths lint check format docs lock clean
 
 help: ## show what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -36,6 +36,9 @@ dev: install ## run embedded PostgreSQL, one server and one agent; Ctrl-C stops 
 
 test: install ## run all tests on a throw-away PostgreSQL
 	@$(BIN)/pytest $(ARGS)
+
+test-bounds: install ## run the tests of HTTP with the lowest and the highest allowed libraries (ARGS="--only lowest tests/unit")
+	@$(BIN)/python -m tests.bounds $(ARGS)
 
 coverage: install ## run all tests and tell which branches none of them took (twice the time)
 	@$(BIN)/pytest --cov --cov-report=term $(ARGS)
