@@ -24,7 +24,7 @@ from hetuflow_agent.executors.output_capture import Capturing, TaskStreams
 from hetuflow_agent.executors.python_calls import CoroutineExecution, FunctionCall, TaskLoop, ThreadExecution
 from hetuflow_agent.folders.workdir import ClaimDirectory
 from hetuflow_core.client.task import TaskContext, TaskFunction, find_task
-from hetuflow_core.client.task_process import Call, secrets_of, write_progress
+from hetuflow_core.client.task_process import ProcessCall, secrets_of, write_progress
 from hetuflow_core.errors import Fault, Invalid, NotFound
 from hetuflow_core.messages import Assignment, RunSpec
 
@@ -66,7 +66,7 @@ class PythonExecutor(Executor):
         asked, function = await self._find(assignment)
         if not function.process:
             return None
-        call = Call(asked.function, asked.kwargs, [folder for folder in sys.path if folder])
+        call = ProcessCall(asked.function, asked.kwargs, [folder for folder in sys.path if folder])
         file = directory.root / "call.json"
         try:
             await asyncio.to_thread(_write_private, file, msgspec.json.encode(call))

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import os
+import random
 import re
 import ssl
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, Generic, Self, TypeVar
 
 import httpx
 
 from hetuflow_core import __version__
 from hetuflow_core.client.endpoint import Endpoint
 from hetuflow_core.client.exchange import Answer, NoAnswer, Request
+from hetuflow_core.runtime.clock import Clock, SystemClock
+from hetuflow_core.runtime.tls import Trust
 
 API_PATH: Final = "/api/v1"
 DEFAULT_TIMEOUT_SECONDS: Final = 30.0
@@ -20,6 +26,47 @@ _SILENCE_SECONDS: Final = 60.0
 
 # No proxy reaches our own loopback: a server there is asked directly whatever HTTP_PROXY says.
 _DIRECT: Final = dict.fromkeys(("all://127.0.0.1", "all://localhost", "all://[::1]"))
+
+H = TypeVar("H", httpx.Client, httpx.AsyncClient)
+
+
+class HttpxTransport(Generic[H]):
+    """The address, the credential and the connections of a client."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        timeout: float = DEFAULT_TIMEOUT_SECONDS,
+        trust: Trust | None = None,
+        clock: Clock | None = None,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._endpoint = Endpoint.resolve(url, api_key, os.environ, trust)
+        self._clock = clock or SystemClock()
+        self._draw = draw
+        self._key: str | None = None
+        self._http: H = self._connect(client_options(self._endpoint, timeout))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(url={self._endpoint.url!r})"
+
+    @property
+    def url(self) -> str:
+        return self._endpoint.url
+
+    def once(self, key: str) -> Self:
+        """The same client for one call that creates something: with the same key it is done once.
+
+        Its request is then tried again by itself while a server is away.
+        """
+        keyed = copy.copy(self)
+        keyed._key = key  # noqa: SLF001 - one of its own kind
+        return keyed
+
+    def _connect(self, options: dict[str, Any]) -> H:
+        raise NotImplementedError
 
 
 def client_options(endpoint: Endpoint, timeout: float) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from hetuflow_core.errors import HetuflowError
 _CANCELLED: Final = 128 + signal.SIGTERM
 
 
-class Call(msgspec.Struct, frozen=True):
+class ProcessCall(msgspec.Struct, frozen=True):
     function: str
     kwargs: dict[str, Any]
     path: list[str]
@@ -58,7 +58,7 @@ def write_progress(file: Path, percent: float, message: str) -> None:
         lines.write(f"{percent:g} {' '.join(message.split())}\n")
 
 
-def run(call: Call, context: TaskContext, output: Path) -> int:
+def run(call: ProcessCall, context: TaskContext, output: Path) -> int:
     sys.path[:0] = [folder for folder in call.path if folder not in sys.path]
     try:
         function = find_task(call.function)
@@ -77,7 +77,7 @@ def run(call: Call, context: TaskContext, output: Path) -> int:
 
 
 def main(arguments: list[str], environ: Mapping[str, str]) -> int:
-    call = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=Call)
+    call = msgspec.json.decode(Path(arguments[0]).read_bytes(), type=ProcessCall)
     context = context_of(environ)
 
     def end(_number: int, _frame: FrameType | None) -> NoReturn:
