@@ -18,7 +18,7 @@ _HEAD: Final = """# Commands of hetuflow
 
 <!-- Made by docs/generate.py from the commands themselves: edit those and run it again. -->
 
-`hetuflow NOUN VERB`. `--help` says what stands here. [Commands](../guide/commands.md) tells
+`hetuflow NOUN VERB`. `--help` says what stands here. [Commands](../howto/commands.md) tells
 how they are used together, [Exit codes](exit-codes.md) what they exit with.
 
 ## Common options
