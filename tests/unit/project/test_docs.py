@@ -137,7 +137,12 @@ def test_a_picture_is_well_formed_and_loads_nothing(path: Path) -> None:
 
 def test_the_changelog_has_a_place_for_the_next_release() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## \[Unreleased\]\n\n### Added\n\n- ", changelog, re.MULTILINE)
+    unreleased = changelog.split("\n## [Unreleased]\n")[1].split("\n## ")[0]
+    groups = re.findall(r"^### (.+)\n\n(?:#### .+\n\n)?- ", unreleased, re.MULTILINE)
+    assert groups == [
+        group for group in ("Added", "Changed", "Fixed", "Security") if f"### {group}" in unreleased
+    ]
+    assert groups
 
 
 def test_ci_runs_the_gate() -> None:
