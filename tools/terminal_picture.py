@@ -1,7 +1,7 @@
-"""Draw docs/images/terminal.svg from a real session: `python docs/draw_terminal.py`.
+"""Draw docs/images/terminal.svg from a real session: `python -m tools.terminal_picture`.
 
 Run it in the project's folder while a new development system (`make dev`) is running.
-"""  # noqa: INP001 - a program in the documentation folder, which is not a package
+"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.terminal_theme import DIMMED_MONOKAI
 from rich.text import Text
 
-PICTURE = Path(__file__).resolve().parent / "images/terminal.svg"
+PICTURE = Path(__file__).resolve().parents[1] / "docs/images/terminal.svg"
 WIDTH = 84
 # Each command with the text that its output must contain; the flow needs a moment between two steps.
 SESSION = [
@@ -66,7 +66,7 @@ def draw() -> None:
 def _output(command: str, expected: str) -> str:
     """Run a command until its output, with colours, contains the expected text."""
     for _ in range(60):
-        run = subprocess.run(  # noqa: S602 - the commands are the constants above
+        run = subprocess.run(
             f"{command} --color always", shell=True, capture_output=True, text=True, check=False
         )
         if expected in re.sub(r"\x1b\[[0-9;]*m", "", run.stdout):
