@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 UV_VERSION := 0.13.7
+# Broken links are warnings. --quiet would drop them before --strict counts them.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: help install dev test test-bounds coverage fuzz chaos chaos-bugs bench bench-smoke paths lint check format docs lock clean
 
@@ -66,7 +68,7 @@ lint: install ## formats, lint, types, import rules, docs
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@output=$$($(MKDOCS) 2>&1) || { echo "$$output" >&2; exit 1; }
 
 check: lint test ## the gate: lint, then test
 
@@ -75,7 +77,7 @@ format: install ## write formats and safe fixes
 	@$(BIN)/ruff format .
 
 docs: install ## build the documentation into site/
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@$(MKDOCS)
 
 lock: ## resolve requirements.lock anew from pyproject.toml
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \

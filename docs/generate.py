@@ -48,7 +48,7 @@ _PERMISSIONS_HEAD = """# Permissions
 
 <!-- Made by docs/generate.py from hetuflow_core/access/permissions.py: edit that and run it again. -->
 
-Every call of the [REST API](../guide/api.md) needs one of these in the namespace of what it is about. A role
+Every call of the [REST API](api.md) needs one of these in the namespace of what it is about. A role
 is a set of them, held in one namespace or in all; single ones can be added to a grant or withheld from it.
 Those marked *all* are about the whole system: only who holds them in every namespace has them.
 

@@ -1,7 +1,7 @@
 """The statuses of tasks and task instances and the transitions between them.
 
-`docs/architecture.md` draws these state machines; a test compares the drawing with the tables below. A task's
-`running` is derived from its live instance and never stored, so it is not a `TaskStatus`.
+`docs/explanation/architecture.md` draws these state machines; a test compares it with the tables below.
+The `running` of a task is derived from its live instance and never stored, so it is not a `TaskStatus`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Draws the packages and their allowed imports from `.importlinter`, for docs/architecture.md."""
+"""Draws the packages and their allowed imports from `.importlinter`, for docs/explanation/architecture.md."""
 
 from __future__ import annotations
 

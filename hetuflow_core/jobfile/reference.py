@@ -12,7 +12,7 @@ _HEAD: Final = """# Job file reference
 
 <!-- Made by docs/generate.py from the definitions in hetuflow_core: edit those and run it again. -->
 
-Every key of every kind of document. The [guide](../guide/jobs.md) explains how they work together, and
+Every key of every kind of document. The [guide](jobs.md) explains how they work together, and
 [job-file.schema.json](job-file.schema.json) says the same to editors and programs.
 
 A key that is null is as good as absent. *Since* is the version that introduced the key. These types occur:
@@ -22,7 +22,7 @@ A key that is null is as good as absent. *Since* is the version that introduced 
 | duration | `500ms`, `30s`, `10m`, `1h30m`, `2d` |
 | size | `4096`, `512Mi`, `10MB` |
 | name | lower-case letters, digits and, inside, also `.`, `_` and `-`; up to 128 characters |
-| template | text with `{{ … }}`, see [templates](../guide/jobs.md#templates) |
+| template | text with `{{ … }}`, see [templates](jobs.md#templates) |
 | expression | a condition or calculation in CEL, such as `payload.size > 1000` |
 """
 _TABLE: Final = "| key | type | default | meaning | since |\n|---|---|---|---|---|"

@@ -67,7 +67,7 @@ def first_column(table: str) -> set[str]:
     return {name for cell in cells for name in re.findall(r"`([^`]+)`", cell)}
 
 
-PYTHON_PAGES = ("guide/python.md", "guide/python-tasks.md", "guide/python-testing.md")
+PYTHON_PAGES = ("howto/python.md", "howto/python-tasks.md", "howto/python-testing.md")
 
 
 def python_examples(name: str) -> list[tuple[str, str]]:
@@ -93,13 +93,13 @@ def test_the_python_examples_print_what_the_page_says(
 
 
 def test_the_job_files_of_the_page_can_be_applied() -> None:
-    examples = re.findall(r"```yaml\n(.*?)```", page("guide/jobs.md"), re.DOTALL)
+    examples = re.findall(r"```yaml\n(.*?)```", page("reference/jobs.md"), re.DOTALL)
     kinds = {load_documents(parse_documents(text, "yaml", "jobs.md"))[0].kind for text in examples}
     assert kinds == set(Kind) - UNSUPPORTED_KINDS
 
 
 def test_the_flows_of_the_page_can_be_applied() -> None:
-    for text in re.findall(r"```yaml\n(.*?)```", page("guide/flows.md"), re.DOTALL):
+    for text in re.findall(r"```yaml\n(.*?)```", page("reference/flows.md"), re.DOTALL):
         (spec,) = load_documents(parse_documents(text, "yaml", "flows.md"))
         assert isinstance(spec, JobSpec)
         assert spec.flow is not None
@@ -116,7 +116,7 @@ def test_the_flows_of_the_page_can_be_applied() -> None:
     ],
 )
 def test_the_keys_of_flows_are_those_of_the_code(heading: str, keys: Iterable[str]) -> None:
-    told = {key for key in first_column(section(page("guide/flows.md"), heading)) if "." not in key}
+    told = {key for key in first_column(section(page("reference/flows.md"), heading)) if "." not in key}
     assert told == set(keys)
 
 
@@ -136,11 +136,11 @@ def test_the_keys_of_flows_are_those_of_the_code(heading: str, keys: Iterable[st
 def test_the_keys_of_job_files_are_those_of_the_code(heading: str, struct: type[msgspec.Struct]) -> None:
     keys = {name for name, field in shape_of(struct).keys.items() if not field.key.refused}
     kind = {"kind"} if struct is JobSpec else set()
-    assert first_column(section(page("guide/jobs.md"), heading)) == keys | kind
+    assert first_column(section(page("reference/jobs.md"), heading)) == keys | kind
 
 
 def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
-    refused = section(page("guide/jobs.md"), "Refused for now")
+    refused = section(page("reference/jobs.md"), "Refused for now")
     lines = [line.split("|") for line in refused.splitlines() if line.startswith("| ")]
     rows = {cells[1].strip(): set(re.findall(r"`(\w+)`", cells[2])) for cells in lines}
     keys = {name for name, field in shape_of(JobSpec).keys.items() if field.key.refused}
@@ -149,13 +149,13 @@ def test_what_is_refused_for_now_is_what_the_code_refuses() -> None:
 
 
 def test_every_command_is_told_of() -> None:
-    table = page("guide/commands.md").split("\n## ")[0]
+    table = page("howto/commands.md").split("\n## ")[0]
     named = set(re.findall(r"`(?:hetuflow )?([a-z]+)\b", table))
     assert set(COMMANDS) <= named
 
 
 def calls_of_the_page() -> set[tuple[str, str]]:
-    rows = first_column(section(page("guide/api.md"), "Calls"))
+    rows = first_column(section(page("reference/api.md"), "Calls"))
     return {(method, path) for method, _, path in (row.partition(" ") for row in rows)}
 
 
@@ -196,7 +196,7 @@ def test_the_messages_of_the_protocol_are_those_of_the_code() -> None:
 
 def test_the_variables_of_a_task_are_those_of_the_code(tmp_path: Path) -> None:
     set_by_us = task_environment({}, assignment_of(["true"], slot=1), ClaimDirectory(tmp_path)).keys()
-    assert first_column(section(page("guide/agents.md"), "What a task sees")) == set_by_us
+    assert first_column(section(page("howto/agents.md"), "What a task sees")) == set_by_us
 
 
 def unit(name: str) -> configparser.SectionProxy:

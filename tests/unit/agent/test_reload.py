@@ -19,7 +19,7 @@ from hetuflow_core.errors import Invalid
 from hetuflow_core.runtime.config.log_section import LogSettings
 from tests.support.agent.executors import host_settings
 
-GUIDE = Path(__file__).parents[3] / "docs/guide/agents.md"
+GUIDE = Path(__file__).parents[3] / "docs/howto/agents.md"
 
 
 def settings_of(tmp_path: Path, **agent: Any) -> AgentSettings:

@@ -88,7 +88,7 @@ def test_final_line(task: TaskDetail, line: str) -> None:
 
 
 def test_the_guide_tells_of_every_code() -> None:
-    guide = (Path(__file__).parents[3] / "docs/guide/commands.md").read_text(encoding="utf-8")
+    guide = (Path(__file__).parents[3] / "docs/howto/commands.md").read_text(encoding="utf-8")
     for code, meaning in MEANINGS.items():
         assert f"| {code} | {meaning} |" in guide
         assert f"  {code:<9} {meaning}" in EXPLAINED

@@ -12,7 +12,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_core.errors import ConfigInvalid
 from hetuflow_server.identity.verifiers import VERIFIER_GROUP, load_verifiers, remote_id
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/access.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/howto/access.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture

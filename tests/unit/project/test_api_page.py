@@ -10,7 +10,7 @@ from hetuflow_core.access.roles import Role
 from hetuflow_server.http.authorization import RouteAccess
 from tests.support.http.routes import Route, all_routes
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/api.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/reference/api.md").read_text(encoding="utf-8")
 # To plan they need less than to do it, and the page says so.
 MORE_TO_DO_IT = {
     "POST /api/v1/apply": Permission.JOBS_WRITE,

@@ -1,4 +1,4 @@
-"""What docs/architecture.md says of states and tables is what the code does."""
+"""What docs/explanation/architecture.md says of states and tables is what the code does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hetuflow_core.states import (
 from hetuflow_server.schema.tables import metadata
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
 IN_SCHEMA, LATER = "yes", "later"
 
 Machine = tuple[str, Mapping[StrEnum, AbstractSet[StrEnum]], AbstractSet[StrEnum], type[StrEnum]]

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
 CHECKLISTS = sorted((ROOT / "docs/checklists").glob("new-*.md"))
 # Pages that are read in the source tree rather than in the built site; mkdocs checks the links of the others.
-TOP_PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"]
+TOP_PAGES = ["README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md"]
 _LONGEST_DECISION = 25
 
 
@@ -37,24 +37,38 @@ def test_pages_made_from_code_are_up_to_date(page: str) -> None:
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    for name in ("mkdocs.yml", "CONTRIBUTING.md"):
+    for name in ("mkdocs.yml", "README.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tmp_path)
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
-    run = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet"],
-        cwd=tmp_path,
-        # The theme advertises its successor; a proxy that answers nobody proves that no network is needed.
-        env=os.environ | {"NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://127.0.0.1:1"},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    run = _build_site(tmp_path)
     assert run.returncode == 0, run.stdout + run.stderr
     pages = list((tmp_path / "site").rglob("*.html"))
     assert len(pages) > len(DECISIONS)
     for page in pages:
         assert not _loaded_from_elsewhere(page.read_text(encoding="utf-8")), page
-    assert not (tmp_path / "site/generate.py").exists()
+    assert not list((tmp_path / "site").glob("*.py"))
+
+
+@pytest.mark.parametrize(
+    ("link", "complaint"),
+    [
+        ("other.md#a-heading", None),
+        ("missing.md", "not found"),
+        ("other.md#missing", "does not contain an anchor"),
+        ("/other.md", "absolute link"),
+        ("other", "unrecognized relative link"),
+    ],
+)
+def test_a_broken_link_fails_the_build(tmp_path: Path, link: str, complaint: str | None) -> None:
+    """With the settings of the project and the command of the Makefile, on a site of two pages."""
+    settings = ["docs_dir: docs", "nav: [index.md, other.md]", "theme: {name: mkdocs}", "plugins: []"]
+    (tmp_path / "mkdocs.yml").write_text("\n".join([f"INHERIT: {ROOT}/mkdocs.yml", *settings]))
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/index.md").write_text(f"[a link]({link})\n")
+    (tmp_path / "docs/other.md").write_text("# A heading\n")
+    run = _build_site(tmp_path)
+    assert (run.returncode == 0) == (complaint is None), run.stderr
+    assert complaint is None or complaint in run.stderr
 
 
 @pytest.mark.parametrize(
@@ -73,8 +87,9 @@ def test_what_counts_as_loaded_from_elsewhere(html: str) -> None:
 @pytest.mark.parametrize("name", TOP_PAGES)
 def test_links_of_top_pages_lead_somewhere(name: str) -> None:
     text = (ROOT / name).read_text(encoding="utf-8")
-    targets = [target for target in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in target]
-    assert [target for target in targets if not (ROOT / target).exists()] == []
+    found = re.findall(r"\]\(([^)#]+)[^)]*\)|^\[[^\]]+\]: ([^\s#]+)", text, re.MULTILINE)
+    targets = [inline or defined for inline, defined in found if "://" not in inline + defined]
+    assert [target for target in targets if not (ROOT / name).parent.joinpath(target).exists()] == []
     assert targets or name != "README.md"
 
 
@@ -112,17 +127,23 @@ def test_a_decision_is_short_and_whole_and_listed(page: Path) -> None:
     assert f"| [{title[1]}]({page.name}) | {title[2]} |" in index
 
 
-@pytest.mark.parametrize("name", ["architecture", "packages"])
-def test_a_picture_is_well_formed_and_stands_alone(name: str) -> None:
-    picture = (ROOT / f"docs/images/{name}.svg").read_text(encoding="utf-8")
+@pytest.mark.parametrize("path", sorted((ROOT / "docs/images").glob("*.svg")), ids=lambda path: path.stem)
+def test_a_picture_is_well_formed_and_loads_nothing(path: Path) -> None:
+    picture = path.read_text(encoding="utf-8")
     root = ET.fromstring(picture)
     assert root.find("{http://www.w3.org/2000/svg}title") is not None
     assert set(re.findall(r"https?://[^\"\s]+", picture)) == {"http://www.w3.org/2000/svg"}
+    assert "@font-face" not in picture
 
 
 def test_the_changelog_has_a_place_for_the_next_release() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert re.search(r"^## \[Unreleased\]\n\n### Added\n\n- ", changelog, re.MULTILINE)
+    unreleased = changelog.split("\n## [Unreleased]\n")[1].split("\n## ")[0]
+    groups = re.findall(r"^### (.+)\n\n(?:#### .+\n\n)?- ", unreleased, re.MULTILINE)
+    assert groups == [
+        group for group in ("Added", "Changed", "Fixed", "Security") if f"### {group}" in unreleased
+    ]
+    assert groups
 
 
 def test_ci_runs_the_gate() -> None:
@@ -130,6 +151,21 @@ def test_ci_runs_the_gate() -> None:
     assert os.access(script, os.X_OK)
     steps = [line for line in script.read_text(encoding="utf-8").splitlines() if line.startswith("make ")]
     assert steps == ["make lint", "make test"]
+
+
+def _build_site(folder: Path) -> subprocess.CompletedProcess[str]:
+    """Build a site with the command that `make docs` and `make lint` use."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    command = re.findall(r"^MKDOCS := (.+)$", makefile, re.MULTILINE)[0]
+    return subprocess.run(
+        ["sh", "-c", command.replace("$(BIN)", str(Path(sys.executable).parent))],
+        cwd=folder,
+        # A proxy that does not exist proves that the build needs no network.
+        env=os.environ | {"https_proxy": "http://127.0.0.1:1"},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
 
 
 def _loaded_from_elsewhere(html: str) -> list[str]:

@@ -26,7 +26,7 @@ FORMER = (
     *(f"hetuflow_agent/{name}" for name in ("runner", "gateway_client")),
 )
 # Files that import modules or run programs by a name in a string. Import rules do not see such imports.
-# docs/architecture.md lists the same files.
+# docs/explanation/architecture.md lists the same files.
 IMPORTS_BY_NAME: Mapping[str, str] = {
     "hetuflow_server/cli/lazy_loading.py": "parts of the command line, when they are used",
     "hetuflow_server/identity/verifiers.py": "verifiers of other packages, by entry point",
@@ -298,7 +298,7 @@ def test_every_check_is_known_to_fail() -> None:
 
 
 def test_files_that_import_by_name_are_listed_with_their_reason() -> None:
-    page = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
     for name, reason in IMPORTS_BY_NAME.items():
         assert _imports_by_name(ROOT / name), f"{name} is listed and imports nothing by name"
         assert f"| `{name}` | {reason} |" in page

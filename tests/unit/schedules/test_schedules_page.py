@@ -16,7 +16,7 @@ from hetuflow_core.jobfile.calendars import CalendarSpec
 from hetuflow_core.schedule import Dst, Fold, Gap, Overlap, ScheduleSpec, cron_occurrences
 from tests.support.processes.processes import HETUFLOW, clean_environment, run
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/schedules.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/reference/schedules.md").read_text(encoding="utf-8")
 
 
 def section(heading: str) -> str:

@@ -11,7 +11,7 @@ from hetuflow_selftest.nemesis.faults import FAULTS
 from hetuflow_selftest.report.text import repeat_command
 from hetuflow_selftest.settings import Bounds, RunSettings, quick
 
-PAGE = (Path(__file__).parents[3] / "docs/guide/selftest.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs/howto/selftest.md").read_text(encoding="utf-8")
 
 
 def named_in(heading: str) -> set[str]:
