@@ -112,7 +112,7 @@ def test_what_goes_beside_it() -> None:
 @pytest.mark.parametrize(
     ("event", "field", "message"),
     [
-        ({}, "event", "nothing says which event"),
+        ({}, "event", "no event is named"),
         ({"nam": "e"}, "event.nam", 'did you mean "name"?'),
         ({"name": "a b"}, "event.name", "is not a valid event name"),
         ({"name": "e", "filter": "payload.x >"}, "event.filter", "line 1, column 12"),
