@@ -23,7 +23,8 @@ from tests.unit.jobfile.test_jobfile_canonical import jobs
 SCHEMA = jsonschema_rs.validator_for(document_schema())
 # What the reader says where the shape is wrong; everything else is about what the values mean.
 OF_SHAPE = re.compile(
-    r'is not a known key|" is missing|exclude each other|is not a known value|nothing says|no event is named|is empty: use'
+    r'is not a known key|" is missing|exclude each other|is not a known value|nothing says'
+    r"|no event is named|is empty: use"
     r"|^must be (text|a whole number|a number|true or false|a list|a mapping)[,:]"
 )
 VALUES: tuple[Any, ...] = (
