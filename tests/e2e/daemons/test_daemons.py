@@ -69,7 +69,9 @@ def test_the_example_runs_scales_stops_and_starts(system: System) -> None:
     assert {run.reason for run in history if run.slot != 2} == {"stopped"}
     assert len(command(system, "history", job, "--slot", "0", "-q").split()) == 1
     words = run([*HETUFLOW, "schedule", "next", f"{job}/up"], env=system.environment()).stdout
-    assert words.startswith(f"{job}/up has no fire times: it keeps 2 instances running; one that ends")
+    assert words.startswith(
+        f"{job}/up has no fire times: it keeps 2 instances running; an instance that ends"
+    )
     assert command(system, "start", job) == f"The daemon {job}/up is started, with 2 instances.\n"
     wait_until(lambda: states(system, job) == ["ready", "ready"], timeout=60, what="both to run again")
     assert [slot.starts for slot in shown(system, job).slots] == [2, 2]

@@ -66,7 +66,7 @@ def test_people_watch_and_decide(system: System) -> None:
     )
     drawn = command(system, "graph", str(task.id)).splitlines()
     assert [line.split()[0] for line in drawn] == ["✔", "├─╮", "●", "│", "├─╯", "○"]
-    assert "waits for approval of role:admin" in drawn[2]
+    assert "waits for approval by role:admin" in drawn[2]
     assert "approved" in command(system, "approve", str(task.id), "ask", "-m", "Go.")
     assert "by_hand" in command(system, "mark-success", str(task.id), "slow")
     ended = system.client.wait(task.id, timeout=90)
